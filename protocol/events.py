@@ -19,15 +19,15 @@ class Event(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="ty
     """Base of all events; `type` is the tag."""
 
 
-class TurnStarted(Event, tag="turn_started"):
+class TurnStarted(Event, frozen=True, kw_only=True, tag="turn_started"):
     content: tuple[Part, ...]
 
 
-class StepStarted(Event, tag="step_started"):
+class StepStarted(Event, frozen=True, kw_only=True, tag="step_started"):
     step: int
 
 
-class TextDelta(Event, tag="text_delta"):
+class TextDelta(Event, frozen=True, kw_only=True, tag="text_delta"):
     """`offset` is where this text starts in the message, in code points."""
 
     message_id: str
@@ -35,7 +35,7 @@ class TextDelta(Event, tag="text_delta"):
     offset: int
 
 
-class ReasoningDelta(Event, tag="reasoning_delta"):
+class ReasoningDelta(Event, frozen=True, kw_only=True, tag="reasoning_delta"):
     """`offset` is where this text starts in the message's reasoning, in code points."""
 
     message_id: str
@@ -43,13 +43,13 @@ class ReasoningDelta(Event, tag="reasoning_delta"):
     offset: int
 
 
-class MessageEvent(Event, tag="message"):
+class MessageEvent(Event, frozen=True, kw_only=True, tag="message"):
     """The whole assistant message."""
 
     message: Message
 
 
-class ToolCallStarted(Event, tag="tool_call_started"):
+class ToolCallStarted(Event, frozen=True, kw_only=True, tag="tool_call_started"):
     """`arguments` is null when the model's text is not a JSON object."""
 
     tool_call_id: str
@@ -57,7 +57,7 @@ class ToolCallStarted(Event, tag="tool_call_started"):
     arguments: JsonObject | None
 
 
-class ToolResult(Event, tag="tool_result"):
+class ToolResult(Event, frozen=True, kw_only=True, tag="tool_result"):
     """`locations` and `diff` are there for file tools, for hosts that show them."""
 
     tool_call_id: str
@@ -69,7 +69,7 @@ class ToolResult(Event, tag="tool_result"):
     diff: JsonObject | None = None
 
 
-class UsageEvent(Event, tag="usage"):
+class UsageEvent(Event, frozen=True, kw_only=True, tag="usage"):
     """Tokens of one model request."""
 
     kind: Literal["step", "compaction"]
@@ -79,12 +79,12 @@ class UsageEvent(Event, tag="usage"):
     cache: CacheDiagnostics | None
 
 
-class ContextSoftLimit(Event, tag="context_soft_limit"):
+class ContextSoftLimit(Event, frozen=True, kw_only=True, tag="context_soft_limit"):
     used: int
     window: int
 
 
-class ContextRewritten(Event, tag="context_rewritten"):
+class ContextRewritten(Event, frozen=True, kw_only=True, tag="context_rewritten"):
     """The free half changed the context; `line` is that of the record."""
 
     action: str
@@ -93,20 +93,20 @@ class ContextRewritten(Event, tag="context_rewritten"):
     line: int
 
 
-class CompactionStarted(Event, tag="compaction_started"):
+class CompactionStarted(Event, frozen=True, kw_only=True, tag="compaction_started"):
     compaction_id: str
     trigger: Literal["auto", "manual", "overflow"]
     mode: Literal["background", "blocking"]
     pre_tokens: int
 
 
-class CompactionBlocked(Event, tag="compaction_blocked"):
+class CompactionBlocked(Event, frozen=True, kw_only=True, tag="compaction_blocked"):
     """The turn now waits for this compaction."""
 
     compaction_id: str
 
 
-class CompactionLanded(Event, tag="compaction_landed"):
+class CompactionLanded(Event, frozen=True, kw_only=True, tag="compaction_landed"):
     compaction_id: str
     pre_tokens: int
     post_tokens: int
@@ -115,40 +115,40 @@ class CompactionLanded(Event, tag="compaction_landed"):
     line: int
 
 
-class CompactionDiscarded(Event, tag="compaction_discarded"):
+class CompactionDiscarded(Event, frozen=True, kw_only=True, tag="compaction_discarded"):
     compaction_id: str
     reason: str
 
 
-class CompactionFailed(Event, tag="compaction_failed"):
+class CompactionFailed(Event, frozen=True, kw_only=True, tag="compaction_failed"):
     compaction_id: str
     reason: str
     attempts: int
 
 
-class CircuitOpened(Event, tag="circuit_opened"):
+class CircuitOpened(Event, frozen=True, kw_only=True, tag="circuit_opened"):
     reason: Literal["consecutive_failures", "rapid_refill"]
 
 
-class CircuitClosed(Event, tag="circuit_closed"):
+class CircuitClosed(Event, frozen=True, kw_only=True, tag="circuit_closed"):
     reason: Literal["consecutive_failures", "rapid_refill"]
 
 
-class RetryScheduled(Event, tag="retry_scheduled"):
+class RetryScheduled(Event, frozen=True, kw_only=True, tag="retry_scheduled"):
     attempt: int
     delay_ms: int
     reason: str
     status: int | None = None
 
 
-class StreamReset(Event, tag="stream_reset"):
+class StreamReset(Event, frozen=True, kw_only=True, tag="stream_reset"):
     """What was shown of this message from `offset` on is void: the step is tried again."""
 
     message_id: str
     offset: int
 
 
-class SteerApplied(Event, tag="steer_applied"):
+class SteerApplied(Event, frozen=True, kw_only=True, tag="steer_applied"):
     message_id: str
 
 
@@ -157,7 +157,7 @@ class TodoItem(Struct, frozen=True):
     status: Literal["pending", "in_progress", "done"]
 
 
-class TodoUpdated(Event, tag="todo_updated"):
+class TodoUpdated(Event, frozen=True, kw_only=True, tag="todo_updated"):
     todos: tuple[TodoItem, ...]
 
 
@@ -173,7 +173,7 @@ class Omitted(Struct, frozen=True):
     reason: str
 
 
-class MemoryRecalled(Event, tag="memory_recalled"):
+class MemoryRecalled(Event, frozen=True, kw_only=True, tag="memory_recalled"):
     """What recall did before a turn; `suppressed` says why nothing was looked for."""
 
     query: str
@@ -182,14 +182,14 @@ class MemoryRecalled(Event, tag="memory_recalled"):
     suppressed: str | None = None
 
 
-class Notice(Event, tag="notice"):
+class Notice(Event, frozen=True, kw_only=True, tag="notice"):
     """Something that a person may want to know; `kind` is a stable word."""
 
     kind: str
     message: str
 
 
-class TurnEnded(Event, tag="turn_ended"):
+class TurnEnded(Event, frozen=True, kw_only=True, tag="turn_ended"):
     """A `TurnResult`."""
 
     turn_id: str

@@ -43,7 +43,7 @@ class Breakers(Struct, frozen=True, omit_defaults=True):
         return Breakers(steps_since_landing=self.steps_since_landing)
 
 
-class Metadata(Record, tag="metadata"):
+class Metadata(Record, frozen=True, omit_defaults=True, tag="metadata"):
     """Line 1 of every log. `forked_from` and `fork_line` are set on a fork: lines 2 to `fork_line` are the source's."""
 
     version: int
@@ -56,7 +56,7 @@ class Metadata(Record, tag="metadata"):
     fork_line: int | None = None
 
 
-class ConfigUpdate(Record, tag="config.update"):
+class ConfigUpdate(Record, frozen=True, omit_defaults=True, tag="config.update"):
     """What is set changes, what is absent stays. `config` replaces the session's whole configuration.
 
     `standing` is the frozen text that stands in the prefix after `system_prompt` (instructions, facts, skill index).
@@ -74,14 +74,14 @@ class ConfigUpdate(Record, tag="config.update"):
     breakers: Breakers | None = None
 
 
-class ToolsSnapshot(Record, tag="tools.snapshot"):
+class ToolsSnapshot(Record, frozen=True, omit_defaults=True, tag="tools.snapshot"):
     """The host's tools, all of them; `builtin` lists the names of the daemon's own tools that are offered with them."""
 
     tools: tuple[ToolSpec, ...]
     builtin: tuple[str, ...] = ()
 
 
-class TurnBegin(Record, tag="turn.begin"):
+class TurnBegin(Record, frozen=True, omit_defaults=True, tag="turn.begin"):
     """A turn starts. `queued` names waiting messages (`context.append_message` with `queued`) that enter now."""
 
     turn_id: str
@@ -89,14 +89,14 @@ class TurnBegin(Record, tag="turn.begin"):
     client_message_id: str | None = None
 
 
-class TurnEnd(Record, tag="turn.end"):
+class TurnEnd(Record, frozen=True, omit_defaults=True, tag="turn.end"):
     turn_id: str
     stop_reason: StopReason
     usage: Usage
     error: ErrorInfo | None = None
 
 
-class StepBegin(Record, tag="step.begin"):
+class StepBegin(Record, frozen=True, omit_defaults=True, tag="step.begin"):
     """A step starts. `steers` names waiting steering messages that enter the context now, in this order."""
 
     turn_id: str
@@ -104,7 +104,7 @@ class StepBegin(Record, tag="step.begin"):
     steers: tuple[str, ...] = ()
 
 
-class StepEnd(Record, tag="step.end"):
+class StepEnd(Record, frozen=True, omit_defaults=True, tag="step.end"):
     """A step is over, its results included. `used` is the measured context in tokens."""
 
     turn_id: str
@@ -113,7 +113,7 @@ class StepEnd(Record, tag="step.end"):
     breakers: Breakers | None = None
 
 
-class AppendMessage(Record, tag="context.append_message"):
+class AppendMessage(Record, frozen=True, omit_defaults=True, tag="context.append_message"):
     """A message. With `queued` it waits: a `turn` input for its `turn.begin`, a `steer` for the next `step.begin`."""
 
     message: Message
@@ -144,8 +144,8 @@ class New(Struct, frozen=True, tag_field="kind", tag="new"):
 Replacement = Kept | New
 
 
-class Rewrite(Record, tag="context.rewrite"):
-    """The context changed without a summary: `snip`, `prune`, `image_offload`, `micro_compact`, `quarantine`, `uncompact`.
+class Rewrite(Record, frozen=True, omit_defaults=True, tag="context.rewrite"):
+    """The context changed without a summary; `action` says how.
 
     `edits` change messages in place. `uncompact` replaces the first `message_count` messages by `replacement`.
     """
@@ -159,7 +159,7 @@ class Rewrite(Record, tag="context.rewrite"):
     compaction_id: str | None = None
 
 
-class CompactionStart(Record, tag="compaction.start"):
+class CompactionStart(Record, frozen=True, omit_defaults=True, tag="compaction.start"):
     """On disk before the summary is asked for. The first `message_count` messages of the context are the span.
 
     `span` is the first and last line that they came from.
@@ -175,7 +175,7 @@ class CompactionStart(Record, tag="compaction.start"):
     breakers: Breakers | None = None
 
 
-class CompactionSummary(Record, tag="compaction.summary"):
+class CompactionSummary(Record, frozen=True, omit_defaults=True, tag="compaction.summary"):
     """The model's answer, on disk as soon as it came."""
 
     compaction_id: str
@@ -186,7 +186,7 @@ class CompactionSummary(Record, tag="compaction.summary"):
     model: str | None = None
 
 
-class ApplyCompaction(Record, tag="context.apply_compaction"):
+class ApplyCompaction(Record, frozen=True, omit_defaults=True, tag="context.apply_compaction"):
     """The landing: the first `message_count` messages of the context become `replacement`.
 
     `elided_tokens` is what the kept user text has lost to its budget so far, over all landings.
@@ -204,7 +204,7 @@ class ApplyCompaction(Record, tag="context.apply_compaction"):
     breakers: Breakers | None = None
 
 
-class CompactionCancel(Record, tag="compaction.cancel"):
+class CompactionCancel(Record, frozen=True, omit_defaults=True, tag="compaction.cancel"):
     """Closes a bracket without effect; `reason` is the one word of the event."""
 
     compaction_id: str
@@ -212,18 +212,18 @@ class CompactionCancel(Record, tag="compaction.cancel"):
     breakers: Breakers | None = None
 
 
-class Undo(Record, tag="context.undo"):
+class Undo(Record, frozen=True, omit_defaults=True, tag="context.undo"):
     """The last `turns` turns leave the context: the first `keep` messages stay."""
 
     turns: int
     keep: int
 
 
-class Clear(Record, tag="context.clear"):
+class Clear(Record, frozen=True, omit_defaults=True, tag="context.clear"):
     """The context is empty from here."""
 
 
-class HostRevision(Record, tag="context.host_revision"):
+class HostRevision(Record, frozen=True, omit_defaults=True, tag="context.host_revision"):
     """The host's own transcript differs from message `from_message` on: the first `keep` messages of the context stay,
     `messages` follow them."""
 
@@ -232,7 +232,7 @@ class HostRevision(Record, tag="context.host_revision"):
     messages: tuple[Message, ...]
 
 
-class LlmRequest(Record, tag="llm.request"):
+class LlmRequest(Record, frozen=True, omit_defaults=True, tag="llm.request"):
     """A request is about to be sent. Hashes are those of `PrefixShape`; `messages_hash` is over the message bytes.
 
     `suffix_count` of the messages are not part of the context (the instruction of a summary request).
@@ -251,7 +251,7 @@ class LlmRequest(Record, tag="llm.request"):
     compaction_id: str | None = None
 
 
-class LlmUsage(Record, tag="llm.usage"):
+class LlmUsage(Record, frozen=True, omit_defaults=True, tag="llm.usage"):
     """What a request cost. Only a `step` that was not `failed` measures the context."""
 
     kind: Literal["step", "compaction"]
@@ -264,7 +264,7 @@ class LlmUsage(Record, tag="llm.usage"):
     compaction_id: str | None = None
 
 
-class WindowLearned(Record, tag="model.window_learned"):
+class WindowLearned(Record, frozen=True, omit_defaults=True, tag="model.window_learned"):
     """An overflow taught an upper bound of the window: `named` by the provider, or an `estimate`."""
 
     model: str
@@ -272,7 +272,7 @@ class WindowLearned(Record, tag="model.window_learned"):
     source: Literal["named", "estimate"]
 
 
-class ToolApproval(Record, tag="tool.approval"):
+class ToolApproval(Record, frozen=True, omit_defaults=True, tag="tool.approval"):
     """Who allowed or refused a call: `policy`, `session_grant`, `host`, `nobody`."""
 
     tool_call_id: str
@@ -282,11 +282,11 @@ class ToolApproval(Record, tag="tool.approval"):
     reason: str | None = None
 
 
-class TodoUpdate(Record, tag="todo.update"):
+class TodoUpdate(Record, frozen=True, omit_defaults=True, tag="todo.update"):
     todos: tuple[TodoItem, ...]
 
 
-class SkillActivate(Record, tag="skill.activate"):
+class SkillActivate(Record, frozen=True, omit_defaults=True, tag="skill.activate"):
     """A skill came into use. An inline one's `body` is pinned: it survives compactions verbatim."""
 
     name: str
@@ -295,7 +295,7 @@ class SkillActivate(Record, tag="skill.activate"):
     body: str | None = None
 
 
-class MemoryWrite(Record, tag="memory.write"):
+class MemoryWrite(Record, frozen=True, omit_defaults=True, tag="memory.write"):
     fact_id: str
     revision: int
     scope: Literal["project", "global"]
@@ -303,7 +303,7 @@ class MemoryWrite(Record, tag="memory.write"):
     by: Literal["auto", "approved", "host"]
 
 
-class AgentSpawn(Record, tag="agent.spawn"):
+class AgentSpawn(Record, frozen=True, omit_defaults=True, tag="agent.spawn"):
     agent_id: str
     turn_id: str
     tool_call_id: str
@@ -311,13 +311,13 @@ class AgentSpawn(Record, tag="agent.spawn"):
     model: str | None = None
 
 
-class AgentFinish(Record, tag="agent.finish"):
+class AgentFinish(Record, frozen=True, omit_defaults=True, tag="agent.finish"):
     agent_id: str
     stop_reason: StopReason
     usage: Usage
 
 
-class StoreRepair(Record, tag="store.repair"):
+class StoreRepair(Record, frozen=True, omit_defaults=True, tag="store.repair"):
     """A torn tail was cut: `bytes` bytes went to `saved_as`, beside the log."""
 
     kind: Literal["torn_tail"]
@@ -332,5 +332,5 @@ AnyRecord = (
     | AgentFinish | StoreRepair
 )  # fmt: skip
 
-RECORDS: tuple[type[Record], ...] = AnyRecord.__args__  # type: ignore[attr-defined]
+RECORDS: tuple[type[Record], ...] = AnyRecord.__args__
 RECORD_TYPES: dict[str, type[Record]] = {str(r.__struct_config__.tag): r for r in RECORDS}

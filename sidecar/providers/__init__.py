@@ -1,0 +1,1 @@
+"""Models behind one port: dialects, transport, retries, the model table."""

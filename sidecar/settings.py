@@ -1,0 +1,436 @@
+"""Configuration: every key, its type, range, default and meaning, and how the layers are put together.
+
+Layers, later wins: `config.toml`, the environment (`SIDECAR_<SECTION>_<KEY>`), the session's own `config`.
+Every layer is checked whole before anything of it applies; an error names the key, the value and the range.
+This is the only module that reads the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tomllib
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from sidecar.errors import Fault
+
+Ratio = Annotated[float, Meta(ge=0.0, le=1.0)]
+Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+Positive = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of the sections: unknown keys are errors."""
+
+
+class Server(Section, frozen=True):
+    """The process. Not settable per session."""
+
+    max_frame_bytes: Annotated[int, Meta(ge=1024, le=1 << 31)] = 32 << 20
+    idle_unload_s: Annotated[float, Meta(ge=0, le=31_536_000)] = 900
+    max_loaded_sessions: Annotated[int, Meta(ge=1, le=100_000)] = 512
+    max_queued_inputs: Annotated[int, Meta(ge=1, le=100_000)] = 256
+    outbox_soft_bytes: Annotated[int, Meta(ge=4096, le=1 << 31)] = 1 << 20
+    outbox_hard_bytes: Annotated[int, Meta(ge=65536, le=1 << 31)] = 16 << 20
+
+
+class LoopControl(Section, frozen=True):
+    compaction_trigger_ratio: Annotated[float, Meta(ge=0.5, le=0.99)] | None = None
+    reserved_context_size: Count | None = None
+    max_steps: Annotated[int, Meta(ge=1, le=1_000_000)] = 200
+    compaction_max_attempts: Annotated[int, Meta(ge=1, le=100)] = 5
+    max_parallel_tools: Annotated[int, Meta(ge=1, le=256)] = 16
+
+
+class CompactionSettings(Section, frozen=True):
+    """None means: the preset or the window decides (`resolve_compaction_policy`)."""
+
+    block_ratio: Annotated[float, Meta(ge=0.5, le=0.99)] | None = None
+    auto: bool = True
+    objective: Literal["window", "cost"] = "window"
+    model: str | None = None
+    preset: Literal["default", "handoff", "span", "ladder", "excerpt"] = "default"
+    landing: Literal["rebase", "strict"] = "rebase"
+    soft_ratio: Ratio | None = None
+    snip_ratio: Ratio | None = None
+    snip_when: Literal["cold", "always", "never"] | None = None
+    force_ratio: Ratio | None = None
+    target_ratio: Ratio | None = None
+    tail_tokens: Count | None = None
+    keep_last_messages: Positive | None = None
+    keep_last_tool_results: Count | None = None
+    fold_excerpt_chars: Count | None = None
+    image_offload: bool | None = None
+    keep_last_images: Count | None = None
+    recompact_margin_ratio: Ratio | None = None
+    micro_compact_interval_steps: Count | None = None
+    cache_ttl_s: Annotated[float, Meta(ge=0, le=31_536_000)] | None = None
+    max_consecutive_failures: Positive | None = None
+    rapid_refill_window_steps: Positive | None = None
+    max_rapid_refills: Positive | None = None
+    max_overflow_attempts: Positive | None = None
+    user_message_max_tokens: Count | None = None
+    user_message_head_tokens: Count | None = None
+    summary_max_output_tokens: Positive | None = None
+
+
+class ToolSettings(Section, frozen=True):
+    builtin: Literal["none", "read", "edit", "all"] = "none"
+    host_wait_s: Annotated[float, Meta(ge=0, le=86_400)] = 30
+    record_access: bool = True
+    spill_bytes: Annotated[int, Meta(ge=1024, le=1 << 30)] = 50_000
+    roots: tuple[str, ...] = ()
+    sandbox: Literal["auto", "off", "required"] = "auto"
+    sandbox_network: bool = True
+    command_timeout_s: Seconds = 120
+
+
+class ApprovalSettings(Section, frozen=True):
+    mode: Literal["ask", "auto_edit", "auto", "deny"] = "ask"
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    host_tools: bool = False
+    wait_s: Annotated[float, Meta(ge=0, le=31_536_000)] = 300
+
+
+class McpServer(Section, frozen=True):
+    """`command` starts a server over stdio, `url` reaches one over streamable HTTP."""
+
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    timeout_s: Seconds = 60
+    trust_hints: bool = False
+
+
+class Mcp(Section, frozen=True):
+    servers: dict[str, McpServer] = field(default_factory=dict)
+
+
+class ModelSettings(Section, frozen=True):
+    """The session's model: `name` is `provider/model`."""
+
+    name: str | None = None
+    window: Annotated[int, Meta(ge=256, le=100_000_000)] | None = None
+    max_output: Positive | None = None
+
+
+class ModelRow(Section, frozen=True):
+    """One model of the model table; prices are per million tokens, in any currency, the same for all."""
+
+    window: Annotated[int, Meta(ge=256, le=100_000_000)] | None = None
+    max_output: Positive | None = None
+    input_price: Annotated[float, Meta(ge=0)] | None = None
+    cached_price: Annotated[float, Meta(ge=0)] | None = None
+    output_price: Annotated[float, Meta(ge=0)] | None = None
+
+
+class ProviderSettings(Section, frozen=True):
+    """None means: the built-in provider's own value, else the documented default."""
+
+    dialect: Literal["openai", "anthropic", "scripted"] | None = None
+    base_url: str | None = None
+    api_key_env: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    connect_timeout_s: Seconds = 10
+    idle_timeout_s: Seconds = 120
+    max_retries: Annotated[int, Meta(ge=0, le=100)] = 5
+    retry_base_s: Annotated[float, Meta(ge=0, le=600)] = 0.5
+    quirks: dict[str, Any] = field(default_factory=dict)
+
+
+class MemorySettings(Section, frozen=True):
+    recall: bool = True
+    auto_write: bool = True
+
+
+class SkillSettings(Section, frozen=True):
+    enabled: bool = True
+    max_agents: Annotated[int, Meta(ge=0, le=256)] = 8
+    max_depth: Annotated[int, Meta(ge=0, le=8)] = 2
+
+
+class InstructionSettings(Section, frozen=True):
+    enabled: bool = True
+
+
+class Settings(Section, frozen=True):
+    """All of it, effective."""
+
+    server: Server = Server()
+    loop_control: LoopControl = LoopControl()
+    compaction: CompactionSettings = CompactionSettings()
+    tools: ToolSettings = ToolSettings()
+    approval: ApprovalSettings = ApprovalSettings()
+    mcp: Mcp = Mcp()
+    model: ModelSettings = ModelSettings()
+    models: dict[str, ModelRow] = field(default_factory=dict)
+    providers: dict[str, ProviderSettings] = field(default_factory=dict)
+    memory: MemorySettings = MemorySettings()
+    skills: SkillSettings = SkillSettings()
+    instructions: InstructionSettings = InstructionSettings()
+
+
+Layer = dict[str, Any]
+"""One layer as nested plain values, e.g. `{"tools": {"builtin": "read"}}`."""
+
+PROCESS_ONLY = ("server",)
+
+
+# ---------------------------------------------------------------- checking
+
+
+def check(layer: Mapping[str, Any], *, source: str, session: bool = False) -> Layer:
+    """Returns the layer if all of it is valid, else raises `config_invalid` naming key, value and range."""
+    if session:
+        for name in PROCESS_ONLY:
+            if name in layer:
+                raise Fault(
+                    "config_invalid",
+                    f"{name}.* cannot be set per session ({source})",
+                    hint=f"set [{name}] in config.toml",
+                    key=name,
+                )
+    try:
+        msgspec.convert(layer, Settings, strict=True)
+    except msgspec.ValidationError as error:
+        raise _explain(layer, str(error), source) from None
+    return dict(layer)
+
+
+def _explain(layer: Mapping[str, Any], text: str, source: str) -> Fault:
+    detail, _, where = text.partition(" - at `")
+    path = [p for p in re.split(r"[.\[\]]+", where.rstrip("`").lstrip("$").lstrip(".")) if p]
+    if "..." in where or any(p == "" for p in path):
+        path = _find_offender(layer, path)
+    unknown = re.match(r"Object contains unknown field `(.*)`", detail)
+    if unknown:
+        key = ".".join([*path, unknown.group(1)])
+        return Fault(
+            "config_invalid",
+            f"Unknown configuration key {key!r} ({source})",
+            hint=f"known keys here: {', '.join(known_keys(path)) or 'none'}",
+            key=key,
+        )
+    key = ".".join(path)
+    value: Any = layer
+    for part in path:
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, (list, tuple)) and part.isdigit() and int(part) < len(value):
+            value = value[int(part)]
+    wanted = describe(path) or detail
+    return Fault(
+        "config_invalid",
+        f"{key} = {_short(value)} is not allowed ({source}): wanted {wanted}",
+        hint=f"set {key} to {wanted}",
+        key=key,
+        value=value if isinstance(value, (int, float, bool, str)) or value is None else None,
+        range=wanted,
+    )
+
+
+def _find_offender(layer: Mapping[str, Any], path: list[str]) -> list[str]:
+    """msgspec writes keys of free dicts as `[...]`: look for the entry that fails alone."""
+    head = path[0] if path else ""
+    for name in (layer.get(head) or {}) if isinstance(layer.get(head), Mapping) else {}:
+        try:
+            msgspec.convert({head: {name: layer[head][name]}}, Settings, strict=True)
+        except msgspec.ValidationError as error:
+            rest = str(error).partition(" - at `")[2].rstrip("`").rsplit("]", 1)[-1].lstrip(".")
+            return [head, name, *([p for p in rest.split(".") if p])]
+    return [p for p in path if p != "..."]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _type_at(path: list[str]) -> Any:
+    kind: Any = Settings
+    for part in path:
+        kind = _strip(kind)
+        if isinstance(kind, type) and issubclass(kind, Struct):
+            hints = get_type_hints(kind, include_extras=True)
+            if part not in hints:
+                return None
+            kind = hints[part]
+        elif get_origin(kind) in (dict, tuple):
+            kind = get_args(kind)[1 if get_origin(kind) is dict else 0]
+        else:
+            return None
+    return kind
+
+
+def _strip(kind: Any) -> Any:
+    while get_origin(kind) is Annotated or get_origin(kind) in (Union, types.UnionType):
+        args = [a for a in get_args(kind) if a is not type(None)]
+        kind = args[0]
+    return kind
+
+
+def describe(path: list[str]) -> str:
+    """What a key takes, in words: `a number from 0.5 to 0.99`."""
+    kind = _type_at(path)
+    if kind is None:
+        return ""
+    optional = get_origin(kind) in (Union, types.UnionType) and type(None) in get_args(kind)
+    if optional:
+        kind = next(a for a in get_args(kind) if a is not type(None))
+    meta = next((m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Meta)), None)
+    base = _strip(kind)
+    if get_origin(base) is Literal:
+        return "one of " + ", ".join(repr(a) for a in get_args(base))
+    name = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}.get(base, "")
+    if not name:
+        name = "a list of texts" if get_origin(base) is tuple else "a table"
+    if meta is not None:
+        low = meta.ge if meta.ge is not None else meta.gt
+        if low is not None and meta.le is not None:
+            return f"{name} {'from' if meta.gt is None else 'over'} {low} to {meta.le}"
+        if low is not None:
+            return f"{name} of at least {low}"
+    return name
+
+
+def known_keys(path: list[str]) -> list[str]:
+    kind = _strip(_type_at(path)) if path else Settings
+    return list(kind.__struct_fields__) if isinstance(kind, type) and issubclass(kind, Struct) else []
+
+
+# ---------------------------------------------------------------- layers
+
+
+def read_file(path: Path) -> Layer:
+    """A checked `config.toml`. Raises `config_invalid` when it cannot be read or is wrong."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise Fault(
+            "config_invalid", f"The configuration file cannot be read: {error.strerror}", hint="check --config"
+        ) from None
+    try:
+        layer = tomllib.loads(raw.decode("utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Fault("config_invalid", f"{path.name} is not valid TOML: {error}") from None
+    return check(layer, source=path.name)
+
+
+def read_env(env: Mapping[str, str]) -> Layer:
+    """`SIDECAR_COMPACTION_SOFT_RATIO=0.4` sets `compaction.soft_ratio`; `SIDECAR_MODEL` sets `model.name`.
+
+    Variables that name no key are left alone: other programs of the user may own them.
+    """
+    layer: Layer = {}
+    if env.get("SIDECAR_MODEL"):
+        layer["model"] = {"name": env["SIDECAR_MODEL"]}
+    for section, hint in get_type_hints(Settings, include_extras=True).items():
+        kind = _strip(hint)
+        if not (isinstance(kind, type) and issubclass(kind, Struct)):
+            continue
+        for key in kind.__struct_fields__:
+            text = env.get(f"SIDECAR_{section}_{key}".upper())
+            if text is not None and text != "":
+                layer.setdefault(section, {})[key] = _parse(text, _type_at([section, key]))
+    return check(layer, source="environment")
+
+
+def _parse(text: str, kind: Any) -> Any:
+    base = _strip(kind)
+    if base is bool:
+        return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+    if base in (int, float):
+        try:
+            return base(text)
+        except ValueError:
+            return text
+    if get_origin(base) is tuple:
+        return [t.strip() for t in text.split(",") if t.strip()]
+    return text
+
+
+def merge(*layers: Mapping[str, Any]) -> Layer:
+    """Nested merge; tables are joined, everything else is replaced."""
+    out: Layer = {}
+    for layer in layers:
+        for key, value in layer.items():
+            if isinstance(value, Mapping) and isinstance(out.get(key), dict):
+                out[key] = merge(out[key], value)
+            else:
+                out[key] = merge(value) if isinstance(value, Mapping) else value
+    return out
+
+
+def effective(*layers: Mapping[str, Any]) -> Settings:
+    """The settings that these checked layers give together, later layers winning."""
+    return msgspec.convert(merge(*layers), Settings, strict=True)
+
+
+def get(settings: Settings, key: str) -> Any:
+    """The plain value of a dotted key; a whole section for a section's name. `config_invalid` if there is none."""
+    value: Any = msgspec.to_builtins(settings)
+    for part in split_key(key):
+        if not isinstance(value, dict) or part not in value:
+            raise Fault("config_invalid", f"Unknown configuration key {key!r}", key=key)
+        value = value[part]
+    return value
+
+
+def split_key(key: str) -> list[str]:
+    """`models."openai/x.y".window` has three parts: quotes keep dots together."""
+    return [p.strip('"') for p in re.findall(r'"[^"]*"|[^.]+', key)]
+
+
+def source_of(key: str, layers: Mapping[str, Mapping[str, Any]]) -> str:
+    """The name of the last layer that has this key, else `default`."""
+    found = "default"
+    for name, layer in layers.items():
+        value: Any = layer
+        for part in split_key(key):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if value is not None:
+            found = name
+    return found
+
+
+# ---------------------------------------------------------------- places
+
+
+def home_directory(env: Mapping[str, str] | None = None) -> Path:
+    """`$SIDECAR_HOME`, else the platform's user data directory."""
+    env = os.environ if env is None else env
+    if env.get("SIDECAR_HOME"):
+        return Path(env["SIDECAR_HOME"]).expanduser()
+    return _user_dir(env, "XDG_DATA_HOME", ".local/share", "LOCALAPPDATA") / "sidecar"
+
+
+def config_file(env: Mapping[str, str] | None = None) -> Path:
+    """Where `config.toml` is looked for when `--config` is not given."""
+    env = os.environ if env is None else env
+    return _user_dir(env, "XDG_CONFIG_HOME", ".config", "APPDATA") / "sidecar" / "config.toml"
+
+
+def _user_dir(env: Mapping[str, str], xdg: str, unix: str, windows: str) -> Path:
+    home = Path(env.get("HOME") or Path.home())
+    if sys.platform == "win32":
+        return Path(env.get(windows) or home / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support"
+    return Path(env.get(xdg) or home / unix)
+
+
+def environment() -> Mapping[str, str]:
+    """The process's environment, for those who hand it on (child processes, provider keys)."""
+    return os.environ

@@ -1,0 +1,1 @@
+"""The daemon's own tools, MCP servers, and what guards them."""
