@@ -1,0 +1,1 @@
+"""Counting tokens: offline, bounded on any input, corrected by what providers report."""

@@ -1,0 +1,59 @@
+"""What measuring needs from a tokenizer, and what others need from measuring. Ports and frozen values only.
+
+Counts are raw (`o200k_base`) unless a name says otherwise; a model's own factor (`Calibration.factor`) turns a raw
+count into that model's tokens. The order of a caller's step: `await warm(new messages)`, then the plain calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from protocol.messages import Message, ToolSpec
+
+MessageTokens = Callable[[Message], int]
+"""Tokens of one message: what pure code (regions, shapes, policies) takes instead of an estimator."""
+
+BlobHead = Callable[[str], "bytes | None"]
+"""The first bytes of a blob (64 KiB are enough) or all of it, by its SHA-256 in hex; None if it is lost."""
+
+
+class Estimator(Protocol):
+    """Raw token counts. Shared by all sessions of a process; used on the event loop's thread only.
+
+    Every call but `warm` is plain and takes at most a few milliseconds, whatever the text: a text too long for that
+    is counted from samples until `warm` has counted all of it. A count is made once and kept in a bounded cache.
+    """
+
+    @property
+    def generation(self) -> int:
+        """Grows when earlier counts are void (the vocabulary is loaded now): kept sums must be made again."""
+        ...
+
+    def text_tokens(self, text: str) -> int: ...
+
+    def message_tokens(self, message: Message) -> int:
+        """Content, reasoning and calls, with what a provider adds around a message. Never less than 1."""
+        ...
+
+    def tools_tokens(self, tools: tuple[ToolSpec, ...]) -> int:
+        """The tools as JSON, names, descriptions and schemas."""
+        ...
+
+    async def warm(self, messages: Iterable[Message]) -> None:
+        """Counts what is not counted yet; in a thread where it is much. After it the plain calls are exact and cheap.
+
+        It waits for the vocabulary's first load no longer than it takes; without a vocabulary it returns at once."""
+        ...
+
+
+class Calibration(Protocol):
+    """Per model (`provider/model`): how many tokens the provider counts for one of ours."""
+
+    def factor(self, model: str) -> float:
+        """Between 0.5 and 2; 1 for a model not seen yet."""
+        ...
+
+    def observe(self, model: str, *, estimated: int, observed: int) -> None:
+        """A request whose raw estimate was `estimated` was counted as `observed` prompt tokens by the provider."""
+        ...
