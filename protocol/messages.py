@@ -2,6 +2,8 @@
 
 Pure data. Everything here is frozen; absent optional fields are left out of the JSON.
 Times are integer milliseconds since 1970 (UTC), tokens are integers, everywhere.
+`gc=False` where a value can hold no cycle: a long conversation then costs the garbage collector nothing, which halves
+the time of a replay.
 """
 
 from __future__ import annotations
@@ -33,13 +35,13 @@ JsonObject = dict[str, Any]
 """A JSON object whose keys are not ours to type: tool arguments, JSON Schemas, configuration."""
 
 
-class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
+class TextPart(Struct, frozen=True, gc=False, tag_field="type", tag="text"):
     """Text; clean UTF-8 (lone surrogates and NULs were replaced at the border)."""
 
     text: str
 
 
-class ImagePart(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="image"):
+class ImagePart(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type", tag="image"):
     """An image: `data` is base64; in the log, images over 4 KiB have `blob` (the SHA-256 of the raw bytes) instead."""
 
     media_type: str
@@ -50,7 +52,7 @@ class ImagePart(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="
 Part = TextPart | ImagePart
 
 
-class ToolCall(Struct, frozen=True):
+class ToolCall(Struct, frozen=True, gc=False):
     """A call as the model made it. `arguments` is the model's exact text; ids are unique in the session."""
 
     id: str
@@ -58,7 +60,7 @@ class ToolCall(Struct, frozen=True):
     arguments: str
 
 
-class Origin(Struct, frozen=True, omit_defaults=True):
+class Origin(Struct, frozen=True, gc=False, omit_defaults=True):
     """Where a message came from. Absent on a message means `user`.
 
     `trigger` says who activated a skill or a command (`user_slash`, `model`); `variant` names an injection.
@@ -69,7 +71,7 @@ class Origin(Struct, frozen=True, omit_defaults=True):
     variant: str | None = None
 
 
-class ReasoningBlock(Struct, frozen=True, omit_defaults=True):
+class ReasoningBlock(Struct, frozen=True, gc=False, omit_defaults=True):
     """One block of a model's reasoning, as a signing provider wants it replayed.
 
     `chars` code points of the message's `reasoning`, in order, belong to it; `redacted` is opaque data without text.
@@ -80,7 +82,7 @@ class ReasoningBlock(Struct, frozen=True, omit_defaults=True):
     redacted: str | None = None
 
 
-class Message(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Message(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """One message of a conversation.
 
     `model` is set on assistant messages: reasoning is only replayed to the model that thought it.
@@ -116,7 +118,7 @@ class ToolSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
     timeout_s: float | None = None
 
 
-class Usage(Struct, frozen=True):
+class Usage(Struct, frozen=True, gc=False):
     """Tokens of a turn. `prompt_tokens` includes the cached ones, in every dialect."""
 
     prompt_tokens: int = 0
@@ -133,7 +135,7 @@ class Usage(Struct, frozen=True):
         )
 
 
-class ErrorInfo(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ErrorInfo(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """Why a turn failed: `reason` is the word of the error table, `code` its number."""
 
     code: int

@@ -30,14 +30,14 @@ MAX_TURN_OUTCOMES = 256
 """How many past turns keep their outcome, for a message that is sent again."""
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, gc=False):
     """A message of the context and the line that brought it in."""
 
     message: Message
     line: int
 
 
-class Pending(Struct, frozen=True):
+class Pending(Struct, frozen=True, gc=False):
     """An input that was acknowledged and has not entered the context yet."""
 
     entry: Entry
@@ -46,14 +46,14 @@ class Pending(Struct, frozen=True):
     client_message_id: str | None = None
 
 
-class TurnMark(Struct):
+class TurnMark(Struct, gc=False):
     """Where a turn begins in the context; only turns after the last landing have one."""
 
     turn_id: str
     start: int
 
 
-class TurnOutcome(Struct, frozen=True, omit_defaults=True):
+class TurnOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
     turn_id: str
     stop_reason: StopReason
     usage: Usage
@@ -61,7 +61,7 @@ class TurnOutcome(Struct, frozen=True, omit_defaults=True):
     error: ErrorInfo | None = None
 
 
-class Landing(Struct, frozen=True):
+class Landing(Struct, frozen=True, gc=False):
     """A compaction that landed: the lines it shadowed, its figures and the line of its record."""
 
     compaction_id: str
@@ -92,6 +92,7 @@ class State(Struct):
     session_id: str = ""
     agent_id: str = "main"
     parent_agent_id: str | None = None
+    fork_line: int = 0
     created_at: int = 0
     updated_at: int = 0
     title: str = ""
@@ -146,6 +147,8 @@ class State(Struct):
 
 def apply(state: State, record: r.Record, line: int) -> None:
     """Folds one record that stands on `line` into `state`."""
+    if 0 < state.fork_line < line:
+        _forked(state)
     state.seq = line
     state.updated_at = record.time
     fold = _FOLDS.get(type(record))
@@ -159,6 +162,14 @@ def apply(state: State, record: r.Record, line: int) -> None:
 def _metadata(s: State, x: r.Metadata, line: int) -> None:
     s.session_id, s.agent_id, s.created_at = x.session_id, x.agent_id, x.created_at
     s.parent_agent_id = x.parent_agent_id
+    s.fork_line = x.fork_line or 0
+
+
+def _forked(s: State) -> None:
+    """The copied past is over: what was under way in the source is not under way here."""
+    s.fork_line = 0
+    s.pending.clear()
+    s.bracket = None
 
 
 def _config(s: State, x: r.ConfigUpdate, line: int) -> None:
