@@ -73,11 +73,15 @@ class Landing(Struct, frozen=True, gc=False):
 
 
 class Bracket(Struct, frozen=True):
-    """A compaction that is neither landed nor cancelled, with its paid summary once there is one."""
+    """A compaction that is neither landed nor cancelled, with its paid summary once there is one.
+
+    `rewrites` is what `State.rewrites` was when it started: equal now, its span is unchanged.
+    """
 
     start: r.CompactionStart
     line: int
     summary: r.CompactionSummary | None = None
+    rewrites: int = 0
 
 
 class PinnedSkill(Struct, frozen=True):
@@ -266,13 +270,11 @@ def _splice(s: State, count: int, replacement: tuple[r.Replacement, ...], line: 
     new: list[Entry] = []
     for item in replacement:
         if isinstance(item, r.New):
-            new.append(Entry(item.message, line))
+            new.append(Entry(item.message, item.line or line))
         elif item.message_id in kept:
             new.append(kept[item.message_id])
     s.entries[:count] = new
-    s.turn_marks = [
-        TurnMark(m.turn_id, m.start - len(span) + len(new)) for m in s.turn_marks if m.start >= len(span)
-    ]
+    s.turn_marks = [TurnMark(m.turn_id, m.start - len(span) + len(new)) for m in s.turn_marks if m.start >= len(span)]
 
 
 def _rewrite(s: State, x: r.Rewrite, line: int) -> None:
@@ -281,6 +283,8 @@ def _rewrite(s: State, x: r.Rewrite, line: int) -> None:
         if s.landings and s.landings[-1].compaction_id == x.compaction_id:
             s.landings.pop()
         s.tokens_after_landing = x.post_tokens
+        if x.elided_tokens is not None:
+            s.elided_tokens = x.elided_tokens
     edits = {e.message_id: e.content for e in x.edits}
     if edits:
         for i, e in enumerate(s.entries):
@@ -291,13 +295,13 @@ def _rewrite(s: State, x: r.Rewrite, line: int) -> None:
 
 
 def _compaction_start(s: State, x: r.CompactionStart, line: int) -> None:
-    s.bracket = Bracket(x, line)
+    s.bracket = Bracket(x, line, rewrites=s.rewrites)
     _set_breakers(s, x.breakers)
 
 
 def _compaction_summary(s: State, x: r.CompactionSummary, line: int) -> None:
     if s.bracket is not None and s.bracket.start.compaction_id == x.compaction_id:
-        s.bracket = Bracket(s.bracket.start, s.bracket.line, x)
+        s.bracket = replace(s.bracket, summary=x)
 
 
 def _apply_compaction(s: State, x: r.ApplyCompaction, line: int) -> None:

@@ -28,7 +28,8 @@ class Record(Struct, frozen=True, omit_defaults=True, tag_field="type"):
 class Breakers(Struct, frozen=True, omit_defaults=True):
     """State of the two circuit breakers of automatic compaction, as the policy's code decided it.
 
-    `steps_since_landing` is None until something landed. Records that change it carry the whole new value.
+    `steps_since_landing` is None until something landed. `failed_at` is the size in tokens at which the last automatic
+    attempt that did not land had started; None once something landed. Records that change it carry the whole new value.
     """
 
     failures: int = 0
@@ -37,6 +38,7 @@ class Breakers(Struct, frozen=True, omit_defaults=True):
     refills_open: bool = False
     steps_since_landing: int | None = None
     healthy_steps: int = 0
+    failed_at: int | None = None
 
     def closed(self) -> Breakers:
         """Both circuits closed, their counters at zero."""
@@ -135,10 +137,14 @@ class Kept(Struct, frozen=True, tag_field="kind", tag="kept"):
     message_id: str
 
 
-class New(Struct, frozen=True, tag_field="kind", tag="new"):
-    """A message that stands in the span's place: summary, note, reminder, or one that was cut."""
+class New(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="new"):
+    """A message that stands in the span's place: summary, note, reminder, or one that was cut.
+
+    `line` is where its original stands, for one that was cut or brought back; else it counts from this record's line.
+    """
 
     message: Message
+    line: int | None = None
 
 
 Replacement = Kept | New
@@ -147,7 +153,8 @@ Replacement = Kept | New
 class Rewrite(Record, frozen=True, omit_defaults=True, tag="context.rewrite"):
     """The context changed without a summary; `action` says how.
 
-    `edits` change messages in place. `uncompact` replaces the first `message_count` messages by `replacement`.
+    `edits` change messages in place. `uncompact` replaces the first `message_count` messages by `replacement` and sets
+    `elided_tokens` back.
     """
 
     action: Literal["snip", "prune", "image_offload", "micro_compact", "quarantine", "uncompact"]
@@ -157,6 +164,7 @@ class Rewrite(Record, frozen=True, omit_defaults=True, tag="context.rewrite"):
     message_count: int = 0
     replacement: tuple[Replacement, ...] = ()
     compaction_id: str | None = None
+    elided_tokens: int | None = None
 
 
 class CompactionStart(Record, frozen=True, omit_defaults=True, tag="compaction.start"):
