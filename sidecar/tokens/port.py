@@ -1,7 +1,8 @@
 """What measuring needs from a tokenizer, and what others need from measuring. Ports and frozen values only.
 
 Counts are raw (`o200k_base`) unless a name says otherwise; a model's own factor (`Calibration.factor`) turns a raw
-count into that model's tokens. The order of a caller's step: `await warm(new messages)`, then the plain calls.
+count into that model's tokens. The order of a caller's step: `await meter.settle(state)` (or `warm` for messages that
+are in no context yet), then the plain calls.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ BlobHead = Callable[[str], "bytes | None"]
 
 
 class Estimator(Protocol):
-    """Raw token counts. Shared by all sessions of a process; used on the event loop's thread only.
+    """Raw token counts. Shared by all sessions of a process; called on one thread only, that of the event loop.
 
     Every call but `warm` is plain and takes at most a few milliseconds, whatever the text: a text too long for that
     is counted from samples until `warm` has counted all of it. A count is made once and kept in a bounded cache.
@@ -30,20 +31,22 @@ class Estimator(Protocol):
         """Grows when earlier counts are void (the vocabulary is loaded now): kept sums must be made again."""
         ...
 
-    def text_tokens(self, text: str) -> int: ...
+    def text_tokens(self, text: str) -> int:
+        """Tokens of a bare text; 0 for an empty one."""
+        ...
 
     def message_tokens(self, message: Message) -> int:
-        """Content, reasoning and calls, with what a provider adds around a message. Never less than 1."""
+        """Content, signed reasoning and calls, with what a provider adds around a message. Never less than 1."""
         ...
 
     def tools_tokens(self, tools: tuple[ToolSpec, ...]) -> int:
-        """The tools as JSON, names, descriptions and schemas."""
+        """The tools as JSON: names, descriptions, schemas. 0 without tools."""
         ...
 
     async def warm(self, messages: Iterable[Message]) -> None:
-        """Counts what is not counted yet; in a thread where it is much. After it the plain calls are exact and cheap.
+        """Counts what is not counted yet, in a thread where it is much; then the plain calls are exact and cheap.
 
-        It waits for the vocabulary's first load no longer than it takes; without a vocabulary it returns at once."""
+        While the vocabulary is not loaded it starts the load and returns at once. Can be cancelled at any point."""
         ...
 
 
