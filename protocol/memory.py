@@ -73,7 +73,7 @@ class ProjectParams(Params, frozen=True):
     cwd: str | None = None
 
 
-class ListParams(ProjectParams, frozen=True):
+class ListParams(ProjectParams, frozen=True, kw_only=True):
     type: FactType | None = None
     scope: FactScope | None = None
 
@@ -85,11 +85,11 @@ class ListResult(Result, frozen=True):
     problems: tuple[MemoryProblem, ...] = ()
 
 
-class GetParams(ProjectParams, frozen=True):
+class GetParams(ProjectParams, frozen=True, kw_only=True):
     id: Id
 
 
-class SaveParams(ProjectParams, frozen=True):
+class SaveParams(ProjectParams, frozen=True, kw_only=True):
     """Without `id` a new fact is made; with it `expected_revision` is needed too."""
 
     fact: FactInput
@@ -103,7 +103,7 @@ class FactResult(Result, frozen=True):
     fact: Fact
 
 
-class ForgetParams(ProjectParams, frozen=True):
+class ForgetParams(ProjectParams, frozen=True, kw_only=True):
     id: Id
     expected_revision: Revision | None = None
 
@@ -112,7 +112,7 @@ class ForgetResult(Result, frozen=True):
     archived: bool
 
 
-class RecallParams(ProjectParams, frozen=True):
+class RecallParams(ProjectParams, frozen=True, kw_only=True):
     """`limit` is 4 unless given."""
 
     query: Annotated[str, Meta(max_length=100_000)]

@@ -37,7 +37,7 @@ class SkillListResult(Result, frozen=True):
     problems: tuple[SkillProblem, ...]
 
 
-class SkillRunParams(SessionParams, frozen=True):
+class SkillRunParams(SessionParams, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=200)]
     arguments: Annotated[str, Meta(max_length=1_000_000)] | None = None
 
