@@ -1,0 +1,165 @@
+"""The host's side of the daemon's calls: its tools, its approvals, its answers.
+
+A tool is an async function of a `HostCall`. It returns a text, parts, or a `ToolCallResult`; raising `ToolFailed` makes
+an error result that the model reads, any other exception one that names only its type. When the daemon cancels a call,
+the function is cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+
+from protocol.chat import (
+    ApprovalParams,
+    ApprovalResult,
+    QuestionParams,
+    QuestionResult,
+    ToolCallParams,
+    ToolCallResult,
+    ToolCancelParams,
+)
+from protocol.events import ChatEvent
+from protocol.messages import ImagePart, Part, TextPart, ToolSpec
+from protocol.system import Capabilities, ReadyParams, RequestResolvedParams
+from sidecar.client.errors import SidecarError, ToolFailed
+from sidecar.client.peer import decode
+
+HostCall = ToolCallParams
+"""A call of one of the host's tools, as the daemon sends it."""
+
+ToolAnswer = str | Sequence[Part] | ToolCallResult
+ToolFunction = Callable[[HostCall], Awaitable[ToolAnswer]]
+Approve = Callable[[ApprovalParams], Awaitable[ApprovalResult]]
+Answer = Callable[[QuestionParams], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class HostTool:
+    """A tool and the function that runs it."""
+
+    spec: ToolSpec
+    run: ToolFunction
+
+
+def host_tool(
+    name: str,
+    description: str = "",
+    properties: dict[str, Any] | None = None,
+    *,
+    required: Iterable[str] = (),
+    parameters: dict[str, Any] | None = None,
+    side_effects: bool | None = None,
+    timeout_s: float | None = None,
+) -> Callable[[ToolFunction], HostTool]:
+    """Makes a `HostTool` of an async function; `parameters` is a whole JSON Schema, else `properties` make one."""
+    schema = parameters if parameters is not None else _object(properties or {}, list(required))
+    spec = ToolSpec(
+        name=name, description=description, parameters=schema, side_effects=side_effects, timeout_s=timeout_s
+    )
+    return lambda run: HostTool(spec, run)
+
+
+def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return {**schema, "required": required} if required else schema
+
+
+def specs(tools: Iterable[HostTool | ToolSpec] | None) -> tuple[ToolSpec, ...] | None:
+    """What is sent of the tools; None stays None: the session keeps those that it has."""
+    if tools is None:
+        return None
+    return tuple(t.spec if isinstance(t, HostTool) else t for t in tools)
+
+
+@dataclass(slots=True)
+class Host:
+    """Answers the daemon's calls. `on_event` gets every event, `on_resolved` the id of a call that needs no answer.
+
+    Tools are found by session and name, then by name alone: those brought under no session serve all.
+    """
+
+    on_event: Callable[[ChatEvent], None]
+    on_resolved: Callable[[str], None]
+    approve: Approve | None = None
+    answer: Answer | None = None
+    ready: ReadyParams | None = None
+    _tools: dict[tuple[str | None, str], HostTool] = field(default_factory=dict)
+    _running: dict[tuple[str, str], Callable[[], None]] = field(default_factory=dict)
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(tools=True, approvals=self.approve is not None, questions=self.answer is not None)
+
+    def bring(self, session_id: str | None, tools: Iterable[HostTool | ToolSpec] | None) -> None:
+        """These functions now serve that session; the ones that it had before go."""
+        if tools is None:
+            return
+        self.forget(session_id)
+        for tool in tools:
+            if isinstance(tool, HostTool):
+                self._tools[session_id, tool.spec.name] = tool
+
+    def forget(self, session_id: str | None) -> None:
+        for key in [k for k in self._tools if k[0] == session_id]:
+            del self._tools[key]
+
+    # ---------------------------------------------------------------- from the daemon
+
+    def notified(self, method: str, params: bytes) -> None:
+        match method:
+            case "agent.chat.event":
+                self.on_event(decode(params, ChatEvent))
+            case "request.resolved":
+                self.on_resolved(decode(params, RequestResolvedParams).request_id)
+            case "tool.cancel":
+                cancel = decode(params, ToolCancelParams)
+                end = self._running.get((cancel.session_id, cancel.tool_call_id))
+                if end is not None:
+                    end()
+            case "system.ready":
+                self.ready = decode(params, ReadyParams)
+
+    async def serve(self, method: str, params: bytes) -> Any:
+        match method:
+            case "tool.call":
+                return await self._call_tool(decode(params, ToolCallParams))
+            case "approval.request" if self.approve is not None:
+                return await self.approve(decode(params, ApprovalParams))
+            case "question.ask" if self.answer is not None:
+                return QuestionResult(answer=await self.answer(decode(params, QuestionParams)))
+        raise SidecarError(-32601, "method_not_found", f"This host does not answer {method}")
+
+    async def _call_tool(self, call: HostCall) -> ToolCallResult:
+        tool = self._tools.get((call.session_id, call.name)) or self._tools.get((None, call.name))
+        if tool is None:
+            return _error(f"This host has no tool named {call.name}")
+        key = (call.session_id, call.tool_call_id)
+        with anyio.CancelScope() as scope:
+            self._running[key] = scope.cancel
+            try:
+                return _result(await tool.run(call))
+            except ToolFailed as failed:
+                return _error(str(failed))
+            except Exception as error:
+                return _error(f"{call.name} failed: {type(error).__name__}")
+            finally:
+                self._running.pop(key, None)
+        return _error(f"{call.name} was cancelled")
+
+
+def _result(answer: ToolAnswer) -> ToolCallResult:
+    if isinstance(answer, ToolCallResult):
+        return answer
+    if isinstance(answer, str):
+        return ToolCallResult(content=answer)
+    parts = tuple(answer)
+    if not all(isinstance(p, (TextPart, ImagePart)) for p in parts):
+        raise TypeError("a tool returns a text, parts or a ToolCallResult")
+    return ToolCallResult(content=parts)
+
+
+def _error(text: str) -> ToolCallResult:
+    return ToolCallResult(content=text, is_error=True)
