@@ -1,8 +1,7 @@
 """What measuring needs from a tokenizer, and what others need from measuring. Ports and frozen values only.
 
 Counts are raw (`o200k_base`) unless a name says otherwise; a model's own factor (`Calibration.factor`) turns a raw
-count into that model's tokens. The order of a caller's step: `await meter.settle(state)` (or `warm` for messages that
-are in no context yet), then the plain calls.
+count into that model's tokens. The order of a caller's step: `await warm(messages that are new)`, then the plain calls.
 """
 
 from __future__ import annotations
