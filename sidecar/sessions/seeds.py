@@ -1,0 +1,70 @@
+"""A host's own transcript against ours: equal, longer, or different from some message on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from protocol.chat import HostMessage
+from protocol.messages import Message, Part, TextPart
+
+Comparable = tuple[str, str]
+"""Role, and what was said; images count by their number only, since hosts encode them anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """`common` of the host's messages equal ours one by one, from the first on. `ours` is the index of our first
+    message behind them, or the number of our messages."""
+
+    common: int
+    ours: int
+    ours_left: int
+
+    @property
+    def diverged(self) -> bool:
+        """Our transcript goes on where the host's says something else, or stops."""
+        return self.ours_left > 0
+
+
+def match(host: Sequence[HostMessage], raw: Sequence[Message]) -> Match:
+    """Compares by role and content, not by id. What only we have (injections, and tool exchanges where the host keeps
+    none) is passed over."""
+    keeps_tools = any(m.role == "tool" or m.tool_calls for m in host)
+    mine = [(i, _of(m)) for i, m in enumerate(raw) if _counts(m, keeps_tools)]
+    theirs = comparables(host)
+    common = 0
+    while common < min(len(mine), len(theirs)) and mine[common][1] == theirs[common]:
+        common += 1
+    rest = mine[common:]
+    return Match(common, rest[0][0] if rest else len(raw), len(rest))
+
+
+def comparables(host: Sequence[HostMessage]) -> list[Comparable]:
+    return [(m.role, _said(m.content)) for m in spoken(host)]
+
+
+def spoken(host: Sequence[HostMessage]) -> list[HostMessage]:
+    """The host's messages that belong to the conversation: no system prompts, nothing blank."""
+    return [m for m in host if m.role != "system" and (_said(m.content) or m.tool_calls or m.role == "tool")]
+
+
+def _counts(message: Message, keeps_tools: bool) -> bool:
+    kind = message.origin.kind if message.origin is not None else "user"
+    if message.role == "system" or kind in ("injection", "compaction_summary", "hook_result", "retry"):
+        return False
+    if keeps_tools:
+        return True
+    return message.role != "tool" and bool(_said(message.content))
+
+
+def _of(message: Message) -> Comparable:
+    return message.role, _said(message.content)
+
+
+def _said(content: str | Sequence[Part]) -> str:
+    if isinstance(content, str):
+        return content.strip()
+    text = "".join(p.text for p in content if isinstance(p, TextPart)).strip()
+    images = sum(not isinstance(p, TextPart) for p in content)
+    return f"{text}\0{images}" if images else text

@@ -1,0 +1,294 @@
+"""A session's turns: inputs wait in the log, one turn runs at a time, every turn gets an end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import structlog
+
+from protocol.events import TurnEnded, TurnStarted
+from protocol.messages import Message, Origin, Part, TurnResult
+from record_store.fold import Pending, State
+from record_store.records import AppendMessage, ConfigUpdate, TurnBegin, TurnEnd
+from sidecar import ids
+from sidecar.agent import calls
+from sidecar.agent.loop import run_turn
+from sidecar.agent.outcome import Outcome, internal, of_fault, of_provider_error
+from sidecar.agent.repair import records_to_settle
+from sidecar.agent.runtime import Agent
+from sidecar.agent.turn import Turn, TurnHandle
+from sidecar.agent.view import open_calls
+from sidecar.errors import Fault
+from sidecar.providers.errors import ProviderError
+from sidecar.sessions.notes import TailNotes
+from sidecar.sessions.tasks import Tasks
+
+_log = structlog.get_logger("sidecar.sessions")
+
+TITLE_CHARS = 80
+
+
+class Turns:
+    """The one place that starts and ends turns of an agent."""
+
+    def __init__(self, agent: Agent, tasks: Tasks, notes: TailNotes, on_end: Callable[[], None]) -> None:
+        self._agent = agent
+        self._tasks = tasks
+        self._notes = notes
+        self._on_end = on_end
+        self._handles: dict[str, TurnHandle] = {}
+        self._failed: set[str] = set()
+        self._draining = False
+        self._held: str | None = None
+        self._idle = anyio.Event()
+        self._idle.set()
+        self.running: Turn | None = None
+
+    # -- inputs
+
+    @property
+    def idle(self) -> bool:
+        """No turn runs and none waits to run."""
+        return not self._draining and self._next() is None
+
+    @property
+    def waiting(self) -> int:
+        return sum(p.kind == "turn" for p in self._agent.state.pending)
+
+    async def accept(
+        self,
+        content: tuple[Part, ...],
+        *,
+        origin: Origin | None = None,
+        client_message_id: str | None = None,
+        turn_id: str | None = None,
+    ) -> TurnHandle:
+        """Takes an input in: on return it is on disk and its turn will run. Raises `store_write_failed`."""
+        agent = self._agent
+        handle = TurnHandle(turn_id or ids.new("turn"))
+        now = agent.clock.now_ms()
+        message = Message(id=ids.new("msg"), role="user", content=content, time=now, origin=origin)
+        agent.append(
+            AppendMessage(
+                time=now,
+                message=message,
+                turn_id=handle.turn_id,
+                queued="turn",
+                client_message_id=client_message_id,
+            )
+        )
+        self._handles[handle.turn_id] = handle
+        try:
+            await agent.sync()
+        except Fault:
+            # Not acknowledged, so never to be run; the log may still have it.
+            self._failed.add(handle.turn_id)
+            del self._handles[handle.turn_id]
+            raise
+        self.kick()
+        return handle
+
+    async def steer(self, content: tuple[Part, ...]) -> None:
+        """Leaves an input for the next step of the running turn; on return it is on disk."""
+        agent = self._agent
+        now = agent.clock.now_ms()
+        message = Message(id=ids.new("msg"), role="user", content=content, time=now)
+        agent.append(AppendMessage(time=now, message=message, queued="steer"))
+        await agent.sync()
+        self.kick()
+
+    def handle(self, turn_id: str) -> TurnHandle | None:
+        """The handle of a turn that runs or waits."""
+        return self._handles.get(turn_id)
+
+    # -- control
+
+    def cancel(self, turn_id: str | None) -> bool:
+        """Cancels the running turn, if it is that one. False when another runs or none."""
+        if self.running is None or turn_id not in (None, self.running.turn_id):
+            return False
+        self.running.cancel()
+        return True
+
+    def abandon(self, handle: TurnHandle) -> None:
+        """Nobody wants this turn any more: it ends as cancelled, at once or as soon as it would have begun."""
+        handle.cancelled = True
+        self.cancel(handle.turn_id)
+
+    async def cancel_all(self) -> None:
+        """Ends the running turn and those that wait as cancelled; returns when all have ended."""
+        for handle in self._handles.values():
+            handle.cancelled = True
+        if self.running is not None:
+            self.running.cancel()
+        self.kick()
+        await self._idle.wait()
+
+    async def wait_idle(self) -> None:
+        await self._idle.wait()
+
+    @asynccontextmanager
+    async def exclusive(self, refusal: str) -> AsyncIterator[None]:
+        """The context belongs to the caller: inputs that arrive meanwhile wait. Raises `turn_active`."""
+        if self._held is not None or not self.idle:
+            raise Fault("turn_active", refusal, hint="wait for turn_ended, or cancel the turn")
+        self._held = refusal
+        try:
+            yield
+        finally:
+            self._held = None
+            self.kick()
+
+    def kick(self) -> None:
+        """Starts what waits, unless something runs."""
+        if not self._draining and self._held is None and self._next() is not None:
+            self._draining = True
+            self._idle = anyio.Event()
+            self._tasks.spawn(self._drain, "turns")
+
+    # -- running
+
+    def _next(self) -> str | None:
+        """The turn to run next: the oldest waiting input, else what steering was left over."""
+        state = self._agent.state
+        for pending in state.pending:
+            if pending.kind == "turn" and pending.turn_id not in self._failed:
+                return pending.turn_id
+        return ids.new("turn") if any(p.kind == "steer" for p in state.pending) else None
+
+    async def _drain(self) -> None:
+        try:
+            while (turn_id := self._next()) is not None:
+                if not await self._run(turn_id):
+                    break
+        finally:
+            self._draining = False
+            self._idle.set()
+
+    async def _run(self, turn_id: str) -> bool:
+        """One turn from its begin to its end. False when the log cannot be written: running on makes no sense."""
+        turn = Turn(turn_id)
+        handle = self._handles.setdefault(turn_id, TurnHandle(turn_id))
+        self.running = turn
+        begun = False
+        outcome = Outcome("cancelled")
+        try:
+            with turn.scope:
+                await self._begin(turn)
+                begun = True
+                if not handle.cancelled:
+                    outcome = await run_turn(self._agent, turn)
+        except ProviderError as error:
+            outcome = of_provider_error(error)
+        except Fault as fault:
+            outcome = of_fault(fault)
+        except Exception:
+            reference = ids.new("err")
+            _log.exception("turn_failed", turn_id=turn_id, reference=reference)
+            outcome = internal(reference)
+        with anyio.CancelScope(shield=True):
+            return await self._finish(turn, handle, outcome, begun)
+
+    async def _begin(self, turn: Turn) -> None:
+        agent = self._agent
+        state = agent.state
+        now = agent.clock.now_ms()
+        settle, _ = records_to_settle(state, now, "store_write_failed", waiting=self._failed)
+        mine = [p for p in state.pending if p.kind == "turn" and p.turn_id == turn.turn_id]
+        steers = [] if mine else [p for p in state.pending if p.kind == "steer"]
+        inputs = mine or steers
+        notes = await self._notes.before_turn(agent, [p.entry.message for p in inputs], turn.turn_id)
+        records = [*settle, *(AppendMessage(time=now, message=n, turn_id=turn.turn_id, queued="turn") for n in notes)]
+        queued = tuple(m.id for m in notes) + tuple(p.entry.message.id for p in inputs)
+        if not state.title and inputs:
+            title = title_of(inputs)
+            if title:
+                records.append(ConfigUpdate(time=now, title=title))
+        agent.append(*records, TurnBegin(time=now, turn_id=turn.turn_id, queued=queued))
+        self._failed.clear()
+        content = tuple(part for p in inputs for part in p.entry.message.content)
+        agent.emit(TurnStarted(content=content), turn.turn_id)
+
+    async def _finish(self, turn: Turn, handle: TurnHandle, outcome: Outcome, begun: bool) -> bool:
+        agent = self._agent
+        stored = True
+        try:
+            if not begun and self._is_waiting(turn.turn_id):
+                self._enter_unbegun(turn)
+            self._close_open(turn, outcome)
+            agent.append(
+                TurnEnd(
+                    time=agent.clock.now_ms(),
+                    turn_id=turn.turn_id,
+                    stop_reason=outcome.stop_reason,
+                    usage=turn.usage,
+                    error=outcome.error,
+                )
+            )
+            await agent.sync()
+        except Fault as fault:
+            stored = False
+            outcome = of_fault(fault)
+            if self._is_waiting(turn.turn_id):
+                self._failed.add(turn.turn_id)
+        result = TurnResult(
+            turn_id=turn.turn_id,
+            stop_reason=outcome.stop_reason,
+            text=agent.state.last_text,
+            usage=turn.usage,
+            error=outcome.error,
+        )
+        self.running = None
+        agent.emit(
+            TurnEnded(
+                turn_id=turn.turn_id,
+                stop_reason=result.stop_reason,
+                text=result.text,
+                usage=result.usage,
+                error=result.error,
+            ),
+            turn.turn_id,
+        )
+        self._handles.pop(turn.turn_id, None)
+        handle.finish(result)
+        self._on_end()
+        return stored
+
+    def _is_waiting(self, turn_id: str) -> bool:
+        return any(p.kind == "turn" and p.turn_id == turn_id for p in self._agent.state.pending)
+
+    def _enter_unbegun(self, turn: Turn) -> None:
+        """A turn that was cancelled before it began still takes its input into the context."""
+        agent = self._agent
+        mine = [p for p in agent.state.pending if p.kind == "turn" and p.turn_id == turn.turn_id]
+        queued = tuple(p.entry.message.id for p in mine)
+        agent.append(TurnBegin(time=agent.clock.now_ms(), turn_id=turn.turn_id, queued=queued))
+        content = tuple(part for p in mine for part in p.entry.message.content)
+        agent.emit(TurnStarted(content=content), turn.turn_id)
+
+    def _close_open(self, turn: Turn, outcome: Outcome) -> None:
+        """Keeps what was streamed, answers what was called: the context is whole again."""
+        agent = self._agent
+        draft, turn.draft = turn.draft, None
+        if draft is not None and "".join(draft.text).strip():
+            message = draft.message(time=agent.clock.now_ms(), model=agent.model.binding.reference, partial=True)
+            agent.append(AppendMessage(time=message.time, message=message, turn_id=turn.turn_id))
+        text = calls.CANCELLED if outcome.stop_reason == "cancelled" else calls.ENDED
+        calls.refuse_all(agent, turn, open_calls(agent.state.entries), text)
+
+
+def title_of(inputs: list[Pending]) -> str:
+    """A session's title from its first input: its first line, shortened."""
+    text = " ".join(p.entry.message.text for p in inputs).strip()
+    line = text.split("\n", 1)[0].strip()
+    return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…"
+
+
+def outcome_of(state: State, turn_id: str) -> TurnResult | None:
+    """How a past turn ended, as far as it is remembered."""
+    past = state.outcomes.get(turn_id)
+    if past is None:
+        return None
+    return TurnResult(turn_id=turn_id, stop_reason=past.stop_reason, text=past.text, usage=past.usage, error=past.error)
