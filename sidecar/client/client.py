@@ -34,7 +34,7 @@ class SidecarClient:
         self._streams: list[EventStream] = []
         self._attachments = Attachments()
         self._host = Host(self._on_event, self._on_resolved, approve, answer)
-        self._connection = Connection(dial, identity, self._host, self._attachments, self._on_missed)
+        self._connection = Connection(dial, identity, self._host, self._attachments, self._on_missed, self._end_streams)
         self.system = resources.System(self)
         self.sessions = resources.Sessions(self)
         self.chat = resources.Chat(self)
@@ -112,8 +112,7 @@ class SidecarClient:
             async with self._connection.running(reconnect=reconnect):
                 yield
         finally:
-            for stream in self._streams:
-                stream.close()
+            self._end_streams()
 
     # ---------------------------------------------------------------- for hosts
 
@@ -179,3 +178,7 @@ class SidecarClient:
     def _on_missed(self, session_id: str, why: str) -> None:
         for stream in self._streams:
             stream.lose(session_id, why)
+
+    def _end_streams(self) -> None:
+        for stream in self._streams:
+            stream.close()

@@ -33,7 +33,8 @@ class Identity:
 class Connection:
     """`peer` is None while there is no connection; `lost` is set once there will be none again.
 
-    `on_missed` is told the sessions whose events could not be caught up with after a reconnect, and why.
+    `on_missed` is told the sessions whose events could not be caught up with after a reconnect, and why; `on_lost`,
+    once, that there will be no connection any more.
     """
 
     def __init__(
@@ -43,12 +44,14 @@ class Connection:
         host: Host,
         attachments: Attachments,
         on_missed: Callable[[str, str], None],
+        on_lost: Callable[[], None],
     ) -> None:
         self._dial = dial
         self._identity = identity
         self._host = host
         self._attachments = attachments
         self._on_missed = on_missed
+        self._on_lost = on_lost
         self._changed = anyio.Event()
         self.peer: Peer | None = None
         self.link: Link | None = None
@@ -88,6 +91,7 @@ class Connection:
                 failures += 1
         self.lost = ConnectionLost()
         self._announce()
+        self._on_lost()
 
     async def _serve(self, link: Link, first: TaskStatus[None] | None) -> None:
         """One connection from its start to its end. Raises if it could not be brought into use."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import anyio
@@ -88,7 +89,7 @@ class Host:
     answer: Answer | None = None
     ready: ReadyParams | None = None
     _tools: dict[tuple[str | None, str], HostTool] = field(default_factory=dict)
-    _running: dict[tuple[str, str], Callable[[], None]] = field(default_factory=dict)
+    _running: dict[tuple[str, str], anyio.CancelScope] = field(default_factory=dict)
 
     def capabilities(self) -> Capabilities:
         return Capabilities(tools=True, approvals=self.approve is not None, questions=self.answer is not None)
@@ -116,38 +117,42 @@ class Host:
                 self.on_resolved(decode(params, RequestResolvedParams).request_id)
             case "tool.cancel":
                 cancel = decode(params, ToolCancelParams)
-                end = self._running.get((cancel.session_id, cancel.tool_call_id))
-                if end is not None:
-                    end()
+                scope = self._running.get((cancel.session_id, cancel.tool_call_id))
+                if scope is not None:
+                    scope.cancel()
             case "system.ready":
                 self.ready = decode(params, ReadyParams)
 
-    async def serve(self, method: str, params: bytes) -> Any:
+    def serve(self, method: str, params: bytes) -> Callable[[], Awaitable[Any]]:
         match method:
             case "tool.call":
-                return await self._call_tool(decode(params, ToolCallParams))
+                call, scope = decode(params, ToolCallParams), anyio.CancelScope()
+                self._running[call.session_id, call.tool_call_id] = scope
+                return lambda: self._call_tool(call, scope)
             case "approval.request" if self.approve is not None:
-                return await self.approve(decode(params, ApprovalParams))
+                return partial(self.approve, decode(params, ApprovalParams))
             case "question.ask" if self.answer is not None:
-                return QuestionResult(answer=await self.answer(decode(params, QuestionParams)))
+                return partial(self._ask, self.answer, decode(params, QuestionParams))
         raise SidecarError(-32601, "method_not_found", f"This host does not answer {method}")
 
-    async def _call_tool(self, call: HostCall) -> ToolCallResult:
+    async def _ask(self, answer: Answer, question: QuestionParams) -> QuestionResult:
+        return QuestionResult(answer=await answer(question))
+
+    async def _call_tool(self, call: HostCall, scope: anyio.CancelScope) -> ToolCallResult:
         tool = self._tools.get((call.session_id, call.name)) or self._tools.get((None, call.name))
-        if tool is None:
-            return _error(f"This host has no tool named {call.name}")
-        key = (call.session_id, call.tool_call_id)
-        with anyio.CancelScope() as scope:
-            self._running[key] = scope.cancel
-            try:
+        try:
+            if tool is None:
+                return _error(f"This host has no tool named {call.name}")
+            with scope:
                 return _result(await tool.run(call))
-            except ToolFailed as failed:
-                return _error(str(failed))
-            except Exception as error:
-                return _error(f"{call.name} failed: {type(error).__name__}")
-            finally:
-                self._running.pop(key, None)
-        return _error(f"{call.name} was cancelled")
+            return _error(f"{call.name} was cancelled")
+        except ToolFailed as failed:
+            return _error(str(failed))
+        except Exception as error:
+            return _error(f"{call.name} failed: {type(error).__name__}")
+        finally:
+            if self._running.get((call.session_id, call.tool_call_id)) is scope:
+                del self._running[call.session_id, call.tool_call_id]
 
 
 def _result(answer: ToolAnswer) -> ToolCallResult:

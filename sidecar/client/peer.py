@@ -54,11 +54,14 @@ class Inbound(Protocol):
     """What the daemon sends on its own."""
 
     def notified(self, method: str, params: bytes) -> None:
-        """Must not wait and must not raise."""
+        """Must not wait. What it raises as `SidecarError` is dropped, like the notification."""
         ...
 
-    async def serve(self, method: str, params: bytes) -> Any:
-        """The result of a call of the daemon's. Raises `SidecarError` to answer with an error."""
+    def serve(self, method: str, params: bytes) -> Callable[[], Awaitable[Any]]:
+        """What will answer a call of the daemon's; raises `SidecarError`, now or then, to answer with an error.
+
+        Called in the order of the frames: a cancel that follows finds the call.
+        """
         ...
 
 
@@ -169,26 +172,25 @@ class Peer:
                 slot.frame = frame
                 slot.done.set()
         elif frame.id is None:
-            self._inbound.notified(frame.method, params)
+            try:
+                self._inbound.notified(frame.method, params)
+            except SidecarError:
+                return
         elif len(self._serving) >= MAX_SERVED:
-            error = {"code": -32090, "message": "The host is busy", "data": {"reason": "overloaded"}}
-            self._send_soon(_Answer("2.0", frame.id, error=error))
+            self._send_soon(_refusal(frame.id, SidecarError(-32090, "overloaded", "The host is busy")))
         else:
+            try:
+                work = self._inbound.serve(frame.method, params)
+            except SidecarError as error:
+                self._send_soon(_refusal(frame.id, error))
+                return
             scope = self._serving[frame.id] = anyio.CancelScope()
-            tasks.start_soon(self._serve, frame.id, scope, self._inbound.serve, frame.method, params)
+            tasks.start_soon(self._serve, frame.id, scope, work)
 
-    async def _serve(
-        self,
-        request_id: int | str,
-        scope: anyio.CancelScope,
-        serve: Callable[[str, bytes], Awaitable[Any]],
-        method: str,
-        params: bytes,
-    ) -> None:
+    async def _serve(self, request_id: int | str, scope: anyio.CancelScope, work: Callable[[], Awaitable[Any]]) -> None:
         try:
             with scope:
-                answer = await _answer(request_id, serve, method, params)
-                await self._send(answer)
+                await self._send(await _answer(request_id, work))
         except ConnectionLost:
             return
         finally:
@@ -202,17 +204,18 @@ class Peer:
             slot.done.set()
 
 
-async def _answer(
-    request_id: int | str, serve: Callable[[str, bytes], Awaitable[Any]], method: str, params: bytes
-) -> _Answer:
+async def _answer(request_id: int | str, work: Callable[[], Awaitable[Any]]) -> _Answer:
     try:
-        return _Answer("2.0", request_id, result=await serve(method, params))
+        return _Answer("2.0", request_id, result=await work())
     except SidecarError as error:
-        data = {"reason": error.reason, **error.data}
-        return _Answer("2.0", request_id, error={"code": error.code, "message": error.message, "data": data})
+        return _refusal(request_id, error)
     except Exception as error:
-        text = f"The host failed: {type(error).__name__}"
-        return _Answer("2.0", request_id, error={"code": -32000, "message": text, "data": {"reason": "internal"}})
+        return _refusal(request_id, SidecarError(-32000, "internal", f"The host failed: {type(error).__name__}"))
+
+
+def _refusal(request_id: int | str, error: SidecarError) -> _Answer:
+    data = {"reason": error.reason, **error.data}
+    return _Answer("2.0", request_id, error={"code": error.code, "message": error.message, "data": data})
 
 
 def _encode(frame: Struct) -> bytes:
@@ -232,5 +235,8 @@ def _result(frame: Frame | None, result: Any, lost: ConnectionLost | None) -> An
 
 
 def decode(params: bytes, kind: type[T]) -> T:
-    """Params of the daemon, typed."""
-    return msgspec.json.decode(params, type=kind)
+    """Params of the daemon, typed; `invalid_params` when they have another shape."""
+    try:
+        return msgspec.json.decode(params, type=kind)
+    except msgspec.DecodeError:
+        raise SidecarError(-32602, "invalid_params", "The host does not understand these params") from None

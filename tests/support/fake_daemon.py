@@ -49,10 +49,11 @@ class FakeDaemon:
         self._stream = stream
         reader = BufferedByteReceiveStream(stream)
         try:
-            while True:
-                frame = json.loads(await reader.receive_until(b"\n", 1 << 20))
-                self.received.append(frame)
-                await self._react(frame)
+            async with stream:
+                while True:
+                    frame = json.loads(await reader.receive_until(b"\n", 1 << 20))
+                    self.received.append(frame)
+                    await self._react(frame)
         except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError):
             return
 
