@@ -12,7 +12,9 @@ import hashlib
 import importlib.util
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -86,6 +88,12 @@ def build(text: bytes) -> Encode:
     return encode
 
 
+def from_environment(env: Mapping[str, str]) -> Vocabulary:
+    """A vocabulary that also looks under `$TIKTOKEN_CACHE_DIR`; nothing is loaded yet."""
+    place = env.get("TIKTOKEN_CACHE_DIR")
+    return Vocabulary(partial(find, Path(place) if place else None))
+
+
 class Vocabulary:
     """Loaded once per process, by whoever needs it first. `encode` is None until then, and for good if it is missing.
 
@@ -93,8 +101,9 @@ class Vocabulary:
     0.2 s in one piece: a process that can choose loads it early, before anybody waits for it.
     """
 
-    def __init__(self, cache_dir: Path | None = None) -> None:
-        self._cache_dir = cache_dir
+    def __init__(self, source: Callable[[], bytes | None]) -> None:
+        """`source` is called in the thread; None, or an exception of it, means that there is no vocabulary."""
+        self._source = source
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self.encode: Encode | None = None
@@ -123,9 +132,9 @@ class Vocabulary:
         return self.encode is not None
 
     def _load(self) -> None:
-        try:
-            text = find(self._cache_dir)
-            self.encode = build(text) if text is not None else None
-        except (ImportError, ValueError):
-            self.encode = None
-        self.status = "missing" if self.encode is None else "loaded"
+        encode: Encode | None = None
+        with suppress(Exception):  # whatever is wrong with it, it must not stay "loading": counts are rough then
+            text = self._source()
+            encode = build(text) if text is not None else None
+        self.status = "missing" if encode is None else "loaded"
+        self.encode = encode
