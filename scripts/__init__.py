@@ -1,0 +1,1 @@
+"""Commands of the project: tests, checks, the demo, benchmarks and the evaluation."""
