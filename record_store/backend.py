@@ -164,7 +164,7 @@ class Journal(LogReader, Protocol):
     async def sync(self) -> None:
         """Returns once all that was appended before the call is on disk. Calls at the same time share one sync.
         Raises `StoreWriteError` if it cannot be known to be there: it stays in the log, is written again by the next
-        append, probe or sync, and must not be told to anyone before one of them succeeded. Cancelling is safe."""
+        probe or sync, and must not be told to anyone before one of them succeeded. Cancelling is safe."""
         ...
 
     async def checkpoint(self) -> None:
@@ -268,8 +268,9 @@ class SessionStore(Protocol):
     async def fork(
         self, source: str, session_id: str, upto_line: int, metadata: Metadata, info: SessionInfo
     ) -> OpenSession:
-        """A new session whose main log is `metadata` and then lines 2 to `upto_line` of the source's, byte for byte,
-        so that line numbers stay true. Logs of sub-agents that were spawned in those lines and all blobs go along."""
+        """A new session whose main log is `metadata` (with `forked_from` and `fork_line` filled in) and then lines 2 to
+        `upto_line` of the source's, byte for byte, so that line numbers stay true. Logs of sub-agents that were spawned
+        in those lines and all blobs go along."""
         ...
 
 
