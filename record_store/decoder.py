@@ -20,7 +20,7 @@ from zlib import crc32
 import msgspec
 
 from protocol.messages import JsonObject
-from record_store.records import RECORD_TYPES, AnyRecord, Record
+from record_store.records import AnyRecord, Record
 
 DamageKind = Literal["empty", "nul", "utf8", "json", "crc", "glued"]
 
@@ -66,6 +66,9 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
+    """What stands on one line."""
+
+    line: int
     records: tuple[Whole, ...]
     damage: Damage | None = None
 
@@ -80,18 +83,18 @@ def decode(raw: bytes) -> Record | None:
         return None
 
 
-def decode_line(raw: bytes) -> Decoded:
+def decode_line(raw: bytes, line: int) -> Decoded:
     """All that can be read of a line (without newline), and what is wrong with it."""
     whole = _whole(raw, 0, len(raw))
     if whole is not None:
-        return Decoded((whole,))
-    found = salvage(raw)
+        return Decoded(line, (whole,))
+    found = _salvage(raw)
     if found and _covers(found, len(raw)):
-        return Decoded(found, Damage("glued", f"{len(found)} records on one line"))
-    return Decoded(found, _damage(raw, found))
+        return Decoded(line, found, Damage("glued", f"{len(found)} records on one line"))
+    return Decoded(line, found, _damage(raw, found))
 
 
-def salvage(raw: bytes) -> tuple[Whole, ...]:
+def _salvage(raw: bytes) -> tuple[Whole, ...]:
     """Whole records in a line that is not one: a run of them from its start, and a run of them up to its end.
 
     Those in between are left alone: a record that is quoted inside a damaged one never happened.
@@ -155,10 +158,6 @@ def _unknown(text: bytes) -> Unknown | None:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return Unknown(kind if isinstance(kind, str) else "")
-
-
-def is_known(kind: str) -> bool:
-    return kind in RECORD_TYPES
 
 
 def _covers(found: tuple[Whole, ...], size: int) -> bool:

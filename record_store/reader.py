@@ -48,7 +48,7 @@ def stream(fd: int, start: int, end: int, first_line: int) -> Iterator[Line]:
 def parse(raw: bytes) -> JsonObject | None:
     """The first whole record of a line as a plain object, `seq` and `crc` included."""
     if decoder.decode(raw) is None:
-        found = decoder.decode_line(raw).records
+        found = decoder.decode_line(raw, 0).records
         if not found:
             return None
         raw = raw[found[0].start : found[0].end]

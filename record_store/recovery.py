@@ -49,7 +49,7 @@ class Folding:
             self.end = Position(end, number, len(last_raw) + 1, crc32(b"\n", crc32(last_raw)))
 
     def _unusual(self, line: int, raw: bytes) -> None:
-        decoded = decoder.decode_line(raw)
+        decoded = decoder.decode_line(raw, line)
         for whole in decoded.records:
             if not isinstance(whole.record, decoder.Unknown):
                 fold.apply(self.state, whole.record, line)

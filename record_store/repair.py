@@ -81,7 +81,7 @@ def _whole_part(fd: int, start: int, size: int) -> int:
     """How many bytes of the unfinished line belong to whole records, or stand before one."""
     if size - start > MAX_LINE_BYTES:
         return 0
-    decoded = decoder.decode_line(files.read_exactly(fd, size - start, start))
+    decoded = decoder.decode_line(files.read_exactly(fd, size - start, start), 0)
     return max((whole.end for whole in decoded.records), default=0)
 
 
