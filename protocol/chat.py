@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from protocol.common import AgentParams, Content, Params, Result, SessionParams
 from protocol.info import SessionInfo
-from protocol.messages import OriginKind, Part, Role, ToolCall, TurnResult
+from protocol.messages import OriginKind, Part, Role, ToolCall
 
 ClientMessageId = Annotated[str, Meta(min_length=1, max_length=256)]
 
@@ -47,9 +47,6 @@ class SendResult(Result, frozen=True):
     """With `wait` a `TurnResult` instead."""
 
     turn_id: str
-
-
-SendAnswer = SendResult | TurnResult
 
 
 class SteerParams(SessionParams, frozen=True):

@@ -33,11 +33,11 @@ class Result(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Empty(Result, frozen=True):
-    """`{}`"""
+    """Nothing."""
 
 
 class NoParams(Params, frozen=True):
-    """`{}`"""
+    """Nothing."""
 
 
 class SessionParams(Params, frozen=True):

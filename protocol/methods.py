@@ -12,6 +12,7 @@ from protocol import chat, memory, resources, session, skills, system
 from protocol.common import AgentParams, Empty, NoParams, SessionParams
 from protocol.events import ChatEvent
 from protocol.info import ContextInfo
+from protocol.messages import TurnResult
 
 Direction = Literal["to_daemon", "to_host"]
 Kind = Literal["request", "notification"]
@@ -19,7 +20,8 @@ Kind = Literal["request", "notification"]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One method. `errors` are the reason words that are its own, beside those that any call can get."""
+    """One method. `errors` are the reason words that are its own, beside those that any call can get.
+    `also` is the result's other form, where there are two."""
 
     name: str
     params: Any
@@ -28,6 +30,7 @@ class Method:
     errors: tuple[str, ...] = ()
     direction: Direction = "to_daemon"
     kind: Kind = "request"
+    also: Any = None
 
 
 _NO_SESSION = ("session_not_found",)
@@ -63,9 +66,9 @@ METHODS: tuple[Method, ...] = (
            "Get a session's events, from `after_event` on.", ("session_not_found", "session_closed")),
     Method("agent.session.detach", SessionParams, Empty, "Get no more events of a session.", _NO_SESSION),
     # -- turns
-    Method("agent.chat.send", chat.SendParams, chat.SendAnswer,
+    Method("agent.chat.send", chat.SendParams, chat.SendResult,
            "Give input: it starts a turn, or waits for the running one and then is a turn of its own.",
-           (*_CHAT, "no_provider", "overloaded", "turn_active")),
+           (*_CHAT, "no_provider", "overloaded", "turn_active"), also=TurnResult),
     Method("agent.chat.steer", chat.SteerParams, chat.SteerResult,
            "Give input to the running turn, at its next step.", (*_CHAT, "no_provider", "overloaded")),
     Method("agent.chat.cancel", chat.CancelParams, chat.CancelResult, "End the running turn as cancelled.",

@@ -62,7 +62,7 @@ class Agent:
             log.state.last_usage.cache if log.state.last_usage is not None else None
         )
         self._estimate_sent = 0
-        self._sent_at: int | None = None
+        self._idle_ms: int | None = None
 
     # -- what hooks and the loop use all the time
 
@@ -136,7 +136,7 @@ class Agent:
         used = self.used()
         request = self.model.request(self.model.output_limit(self.window, used, self.settings))
         self._estimate_sent = self.meter.raw(state, self.prefix)
-        self._sent_at = state.last_request_at or None
+        self._idle_ms = self.clock.now_ms() - state.last_request_at if state.last_request_at else None
         shape = self.model.shape(state.rewrites)
         self.append(
             LlmRequest(
@@ -165,7 +165,7 @@ class Agent:
             cache = None
         else:
             told = usage
-            cache = self._diagnose(usage, now)
+            cache = self._diagnose(usage)
             self.append(
                 LlmUsage(
                     time=now,
@@ -190,14 +190,14 @@ class Agent:
             turn.turn_id,
         )
 
-    def _diagnose(self, usage: TokenUsage, now: int) -> CacheDiagnostics:
+    def _diagnose(self, usage: TokenUsage) -> CacheDiagnostics:
         state = self.state
         cache = compare(
             self.last_cache,
             self.model.shape(state.rewrites),
             usage,
             reasons=tuple(state.rewrite_reasons),
-            idle_ms=None if self._sent_at is None else now - self._sent_at,
+            idle_ms=self._idle_ms,
             ttl_ms=int(self.cache_ttl_s * 1000),
         )
         notice = unexplained(self.last_cache, cache)

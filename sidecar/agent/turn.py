@@ -59,7 +59,7 @@ class Turn:
     turn_id: str
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     step: int = 0
-    usage: Usage = Usage(0, 0, 0, 0)
+    usage: Usage = field(default_factory=lambda: Usage(0, 0, 0, 0))
     draft: Draft | None = None
     results: dict[str, Message] = field(default_factory=dict)
     attempts: int = 0

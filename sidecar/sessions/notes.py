@@ -1,4 +1,4 @@
-"""What enters the tail of the context before a turn: what has changed since the model was last told. Never the prefix."""
+"""What enters the tail of the context before a turn: what the model was not told yet. Never the prefix."""
 
 from __future__ import annotations
 

@@ -1,0 +1,134 @@
+"""The composition root: puts the parts together, and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import structlog
+
+from record_store.commit import Committer
+from record_store.local import LocalStore
+from sidecar import settings as configuration
+from sidecar.clock import SystemClock
+from sidecar.providers.registry import Registry
+from sidecar.rpc.bind import bind
+from sidecar.rpc.clients import Clients
+from sidecar.rpc.handlers.chat import ChatHandlers
+from sidecar.rpc.handlers.resources import ResourceHandlers
+from sidecar.rpc.handlers.sessions import SessionHandlers
+from sidecar.rpc.port import Handler, Limits, Peer, ServeOptions, ShutdownMode
+from sidecar.rpc.requests import new_request_id
+from sidecar.sessions.layers import Layers
+from sidecar.sessions.manager import SessionManager
+from sidecar.sessions.prefix import PrefixMaker
+from sidecar.sessions.reading import Reading
+from sidecar.sessions.services import Services
+from sidecar.tokens.calibration import FileCalibration
+from sidecar.tokens.estimator import TextCounter
+from sidecar.tokens.vocabulary import Vocabulary
+
+_log = structlog.get_logger("sidecar")
+
+
+def layers_of(config_file: str | None, environment: Mapping[str, str]) -> Layers:
+    """The process's configuration. A file that was named must be there; the default one may be missing."""
+    path = Path(config_file) if config_file is not None else configuration.config_file(environment)
+    file = configuration.read_file(path) if config_file is not None or path.exists() else {}
+    return Layers(file, configuration.read_env(environment))
+
+
+class App:
+    """The `Application` that the RPC edge serves, and that `sidecar run` uses in process."""
+
+    def __init__(self, layers: Layers, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._home = configuration.home_directory(environment)
+        self._layers = layers
+        self._clients = Clients()
+        self._manager: SessionManager | None = None
+        self._methods: dict[str, Handler] = {}
+
+    # -- what the edge asks for
+
+    @property
+    def methods(self) -> Mapping[str, Handler]:
+        return self._methods
+
+    @property
+    def limits(self) -> Limits:
+        server = self._layers.process.server
+        return Limits(server.max_frame_bytes, server.outbox_soft_bytes, server.outbox_hard_bytes)
+
+    @property
+    def manager(self) -> SessionManager:
+        assert self._manager is not None, "only inside the lifespan"
+        return self._manager
+
+    def lifespan(self) -> AbstractAsyncContextManager[object]:
+        return self._run()
+
+    async def peer_connected(self, peer: Peer) -> None:
+        self._clients.of(peer)
+
+    async def initialized(self, peer: Peer) -> None:
+        self.manager.capabilities_changed(self._clients.of(peer))
+
+    async def peer_gone(self, peer: Peer) -> None:
+        self._clients.gone(peer)
+        self.manager.peer_gone(peer.id)
+
+    async def shutdown(self, mode: ShutdownMode) -> None:
+        await self.manager.shutdown()
+
+    def ping(self) -> Mapping[str, int]:
+        return {"sessions": self.manager.count, "turns_running": self.manager.turns_running}
+
+    # -- inside
+
+    @asynccontextmanager
+    async def _run(self) -> AsyncIterator[None]:
+        vocabulary = Vocabulary(configuration.tokenizer_cache(self._environment))
+        registry = Registry(self._environment)
+        calibration = FileCalibration(self._home / "calibration.json")
+        async with anyio.create_task_group() as group:
+            committer = Committer()
+            store = LocalStore(self._home, on_dirty=committer.mark)
+            group.start_soon(committer.run)
+            services = Services(
+                store=store,
+                registry=registry,
+                counter=TextCounter(vocabulary),
+                calibration=calibration,
+                layers=self._layers,
+                clock=SystemClock(),
+                environment=self._environment,
+                home=self._home,
+                group=group,
+                request_ids=new_request_id,
+            )
+            manager = self._manager = SessionManager(services, PrefixMaker(services))
+            reading = Reading(manager)
+            self._methods.update(
+                bind(
+                    SessionHandlers(manager, reading, self._clients).table()
+                    | ChatHandlers(manager).table()
+                    | ResourceHandlers(services, manager, reading).table()
+                )
+            )
+            group.start_soon(manager.sweep)
+            try:
+                yield
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await registry.aclose()
+                    calibration.save()
+                group.cancel_scope.cancel()
+
+
+def build(options: ServeOptions) -> App:
+    """Called in a worker thread, so that imports and files hold up nobody. Raises `Fault` for a bad configuration."""
+    environment = configuration.environment()
+    return App(layers_of(options.config_file, environment), environment)

@@ -1,0 +1,121 @@
+"""The commands and their flags."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from protocol.version import VERSION
+from sidecar.errors import Fault
+
+Command = Callable[[argparse.Namespace], int]
+
+
+def parser() -> argparse.ArgumentParser:
+    root = argparse.ArgumentParser(prog="sidecar", description="A sidecar daemon for LLM agents.")
+    root.add_argument("--version", action="version", version=f"sidecar {VERSION}")
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _run(commands)
+    from sidecar.cli import records, sessions
+
+    records.add(commands)
+    sessions.add(commands)
+    return root
+
+
+def _run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    p = commands.add_parser("run", help="answer one prompt, without a host")
+    p.add_argument("prompt", nargs="?", metavar="PROMPT", help="the prompt; - or nothing reads stdin")
+    p.add_argument("--model", metavar="PROVIDER/MODEL")
+    p.add_argument("--cwd", metavar="DIR", help="the directory that the tools work in")
+    which = p.add_mutually_exclusive_group()
+    which.add_argument("--session", metavar="ID", help="go on with this session")
+    which.add_argument("--continue", dest="resume_last", action="store_true", help="go on with the last one here")
+    p.add_argument("--output", choices=("text", "json", "stream-json"), default="text")
+    p.add_argument("--tools", choices=("none", "read", "edit", "all"), help="built-in tools (read)")
+    p.add_argument("--approve", choices=("ask", "auto", "deny"), help="calls with side effects (ask)")
+    p.add_argument("--max-steps", type=_positive, metavar="N")
+    p.add_argument("--timeout", type=_seconds, metavar="SECONDS")
+    p.add_argument("--connect", metavar="SOCKET", help="use the daemon that listens there")
+    p.add_argument("--config", metavar="FILE")
+    p.set_defaults(run=run)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("must be a number of seconds over 0")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    import anyio
+
+    from sidecar import logs, settings
+    from sidecar.app import App, layers_of
+    from sidecar.headless.options import EXIT_CANCELLED, EXIT_USAGE, RunOptions
+    from sidecar.headless.run import run as run_here
+
+    prompt = args.prompt
+    if prompt in (None, "-"):
+        if prompt is None and sys.stdin.isatty():
+            print("sidecar run: no prompt; give one, or - to read stdin", file=sys.stderr)
+            return EXIT_USAGE
+        prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
+    if not prompt.strip():
+        print("sidecar run: the prompt is empty", file=sys.stderr)
+        return EXIT_USAGE
+    cwd = Path(args.cwd).expanduser().resolve() if args.cwd else Path.cwd()
+    if not cwd.is_dir():
+        print(f"sidecar run: --cwd {cwd} is no directory", file=sys.stderr)
+        return EXIT_USAGE
+    options = RunOptions(
+        prompt=prompt,
+        cwd=str(cwd),
+        model=args.model,
+        session_id=args.session,
+        resume_last=args.resume_last,
+        output=args.output,
+        tools=args.tools,
+        approve=args.approve,
+        max_steps=args.max_steps,
+        timeout_s=args.timeout,
+        connect=args.connect,
+    )
+    logs.configure(level="warning")
+    environment = settings.environment()
+    if options.connect is not None:
+        from sidecar.headless.connected import run_connected
+
+        return anyio.run(run_connected, options)
+    app = App(layers_of(args.config, environment), environment)
+    try:
+        return anyio.run(run_here, app, options)
+    except KeyboardInterrupt:
+        return EXIT_CANCELLED
+
+
+def dispatch(argv: Sequence[str]) -> int:
+    args = parser().parse_args(list(argv))
+    command: Command = args.run
+    try:
+        return command(args)
+    except Fault as fault:
+        from sidecar.headless.run import complain
+
+        complain(fault)
+        return 1
+    except BrokenPipeError:
+        # The reader of our output has seen enough; Python would complain again while it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1

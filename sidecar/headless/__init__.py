@@ -1,0 +1,1 @@
+"""One prompt, one answer, no host: `sidecar run`."""

@@ -1,0 +1,1 @@
+"""One file per resource: typed params in, typed results out. They translate and never decide."""

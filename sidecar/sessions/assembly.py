@@ -1,0 +1,91 @@
+"""Puts an agent together: log, model, tools, measuring, hooks. The only place that knows all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.messages import ToolSpec
+from record_store.backend import Journal, OpenSession
+from sidecar.agent.measure import MeasureHook
+from sidecar.agent.model import ModelLink
+from sidecar.agent.ports import HookChain
+from sidecar.agent.quarantine import QuarantineHook
+from sidecar.agent.retry import RetryHook
+from sidecar.agent.runtime import Agent, Measuring
+from sidecar.providers.port import Prefix
+from sidecar.sessions.events import AgentEvents, EventHub
+from sidecar.sessions.hosts import Hosts
+from sidecar.sessions.services import Services
+from sidecar.sessions.tasks import Tasks
+from sidecar.sessions.toolbox import Toolbox
+from sidecar.tokens.estimator import BpeEstimator
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What all agents of one session share."""
+
+    services: Services
+    opened: OpenSession
+    hub: EventHub
+    hosts: Hosts
+    tasks: Tasks
+    measuring: Measuring
+
+    @staticmethod
+    def of(services: Services, opened: OpenSession, hub: EventHub) -> Desk:
+        estimator = BpeEstimator(services.counter, opened.blobs.get)
+        return Desk(
+            services,
+            opened,
+            hub,
+            Hosts(hub, services.request_ids),
+            Tasks(services.group),
+            Measuring(estimator, services.calibration),
+        )
+
+
+@dataclass(slots=True)
+class Seat:
+    """One agent at its desk."""
+
+    journal: Journal
+    agent: Agent
+    toolbox: Toolbox
+
+    def refresh(self, desk: Desk) -> None:
+        """After the configuration or the tools changed: settings, prefix and tools are those of the state."""
+        state = self.agent.state
+        self.agent.settings = desk.services.layers.settings(state.config)
+        self.toolbox.refresh(self.agent.settings)
+        self.agent.prefix = prefix_of(self.agent, self.toolbox.specs())
+
+    def model_name(self, desk: Desk) -> str | None:
+        """`provider/model` that would be asked now; None if nothing is configured."""
+        return self.agent.state.model or desk.services.registry.default_reference(self.agent.settings)
+
+
+def prefix_of(agent: Agent, tools: tuple[ToolSpec, ...]) -> Prefix:
+    state = agent.state
+    system = "\n\n".join(t for t in (state.system_prompt, state.standing) if t)
+    return Prefix(system, tools)
+
+
+def seat(desk: Desk, journal: Journal, agent_id: str) -> Seat:
+    """An agent on an open log."""
+    services = desk.services
+    settings = services.layers.settings(journal.state.config)
+    toolbox = Toolbox(desk.hosts, desk.opened, journal, agent_id, services.environment, settings)
+    agent = Agent(
+        log=journal,
+        events=AgentEvents(desk.hub, agent_id),
+        model=ModelLink(services.registry, desk.measuring.estimator, desk.opened.blobs.get),
+        tools=toolbox,
+        settings=settings,
+        measuring=desk.measuring,
+        clock=services.clock,
+    )
+    agent.hooks = HookChain((MeasureHook(agent), QuarantineHook(agent), RetryHook(agent)))
+    made = Seat(journal, agent, toolbox)
+    made.refresh(desk)
+    return made

@@ -1,0 +1,244 @@
+"""An agent as its compaction service sees it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+
+import anyio
+import structlog
+
+from protocol.events import AnyEvent, UsageEvent
+from protocol.messages import Message, Usage
+from record_store import fold
+from record_store.backend import Journal
+from record_store.decoder import decode_line
+from record_store.fold import Entry, State
+from record_store.records import LlmRequest, LlmUsage, Record
+from sidecar import ids
+from sidecar.agent.runtime import Agent
+from sidecar.agent.view import WellFormed
+from sidecar.compaction.ports import SnipLimits, SummaryReply, SummaryRequest, WindowView
+from sidecar.errors import Fault
+from sidecar.providers.errors import ProviderError
+from sidecar.providers.port import Binding, BlobReader, EncodedRequest, Finished, ModelInfo, RetryPolicy, TextChunk
+from sidecar.providers.registry import Registry
+from sidecar.sessions.tasks import Tasks
+from sidecar.sessions.toolbox import Toolbox
+from sidecar.settings import Settings
+
+_log = structlog.get_logger("sidecar.compaction")
+
+
+class CompactionPort:
+    """Implements `sidecar.compaction.ports.AgentPort`."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        journal: Journal,
+        toolbox: Toolbox,
+        registry: Registry,
+        tasks: Tasks,
+        blobs: BlobReader,
+        refresh: Callable[[], None],
+    ) -> None:
+        self._agent = agent
+        self._journal = journal
+        self._toolbox = toolbox
+        self._registry = registry
+        self._tasks = tasks
+        self._blobs = blobs
+        self._refresh = refresh
+
+    # -- facts
+
+    @property
+    def state(self) -> State:
+        return self._agent.state
+
+    @property
+    def settings(self) -> Settings:
+        return self._agent.settings
+
+    @property
+    def model(self) -> str:
+        return self._agent.reference
+
+    @property
+    def wire_path(self) -> str:
+        return self._journal.location
+
+    def model_info(self, model: str | None = None) -> ModelInfo:
+        reference = model or self.model
+        return self._registry.info(reference, self.settings) if reference else ModelInfo()
+
+    def retry_policy(self, model: str | None = None) -> RetryPolicy:
+        return self._binding(model).provider.retry
+
+    def window(self) -> WindowView:
+        return WindowView(*self._agent.window_and_source())
+
+    def snip_limits(self, tool: str) -> SnipLimits | None:
+        return None
+
+    def has_side_effects(self, tool: str) -> bool:
+        return self._toolbox.has_side_effects(tool)
+
+    # -- measuring
+
+    def used(self) -> int:
+        return self._agent.used()
+
+    @property
+    def factor(self) -> float:
+        return self._agent.measuring.calibration.factor(self.model)
+
+    def message_tokens(self, message: Message) -> int:
+        return self._agent.measuring.estimator.message_tokens(message)
+
+    def text_tokens(self, text: str) -> int:
+        return self._agent.measuring.estimator.text_tokens(text)
+
+    def prefix_tokens(self) -> int:
+        return self._agent.meter.prefix_tokens(self._agent.prefix)
+
+    def prefix_changed(self) -> bool:
+        agent = self._agent
+        last = agent.state.last_request
+        if last is None:
+            return False
+        try:
+            agent.model.bind(agent.state.model, agent.settings)
+        except Fault:
+            return False
+        agent.model.sync(agent.prefix, agent.state)
+        shape = agent.model.shape(agent.state.rewrites)
+        now = (agent.model.binding.reference, shape.system_hash, shape.tools_hash)
+        return now != (last.model, last.system_hash, last.tools_hash)
+
+    # -- acting
+
+    def append(self, *records: Record) -> tuple[int, ...]:
+        return tuple(self._agent.append(*records))
+
+    async def sync(self) -> None:
+        await self._agent.sync()
+
+    def emit(self, event: AnyEvent) -> None:
+        self._agent.emit(event, self._agent.state.open_turn)
+
+    def spawn(self, run: Callable[[], Awaitable[None]], name: str) -> None:
+        self._tasks.spawn(run, name)
+
+    def enable_record_access(self) -> None:
+        if self._toolbox.enable_record_access():
+            self._refresh()
+
+    def checkpoint(self) -> None:
+        self._tasks.spawn(self._journal.checkpoint, "checkpoint")
+
+    async def read_record(self, line: int) -> Record | None:
+        for one in self._journal.iterate(line, line):
+            for whole in decode_line(one.raw, line).records:
+                if isinstance(whole.record, Record):
+                    return whole.record
+        return None
+
+    async def entries_before(self, line: int) -> tuple[Entry, ...]:
+        def replay() -> tuple[Entry, ...]:
+            state = State()
+            for number, raw in self._journal.iterate(1, line - 1):
+                for whole in decode_line(raw, number).records:
+                    if isinstance(whole.record, Record):
+                        fold.apply(state, whole.record, number)
+            return tuple(state.entries)
+
+        return await anyio.to_thread.run_sync(replay)
+
+    async def summarize(self, request: SummaryRequest) -> SummaryReply:
+        """One attempt: the bytes of the next step, or of a shortened list, and the instruction."""
+        agent = self._agent
+        binding = self._binding(request.model)
+        encoder = binding.provider.encoder(binding.model, self._blobs)
+        entries = WellFormed().follow(State(entries=list(request.entries)))
+        hashes = encoder.sync(agent.prefix, entries, 0)
+        encoded = encoder.request(max_output_tokens=request.max_output_tokens, suffix=request.instruction)
+        self._agent.append(
+            LlmRequest(
+                time=self.now_ms(),
+                kind="compaction",
+                model=binding.reference,
+                system_hash=hashes.system,
+                tools_hash=hashes.tools,
+                prefix_hash=hashes.prefix,
+                message_count=encoded.message_count,
+                attempt=request.attempt,
+                suffix_count=1,
+                messages_bytes=encoded.messages_bytes,
+                messages_hash=encoded.messages_hash,
+                compaction_id=request.compaction_id,
+            )
+        )
+        text, finished = await _collect(binding, encoded)
+        return SummaryReply(text, finished.reason, self._paid(request, binding, finished), binding.reference)
+
+    def _paid(self, request: SummaryRequest, binding: Binding, finished: Finished) -> Usage:
+        told = finished.usage
+        if told is None:
+            return Usage(0, 0, 0, 1)
+        self._agent.append(
+            LlmUsage(
+                time=self.now_ms(),
+                kind="compaction",
+                model=binding.reference,
+                prompt_tokens=told.prompt_tokens,
+                cached_tokens=told.cached_tokens,
+                completion_tokens=told.completion_tokens,
+                compaction_id=request.compaction_id,
+            )
+        )
+        self.emit(
+            UsageEvent(
+                kind="compaction",
+                prompt_tokens=told.prompt_tokens,
+                cached_tokens=told.cached_tokens,
+                completion_tokens=told.completion_tokens,
+                cache=None,
+            )
+        )
+        return Usage(told.prompt_tokens, told.cached_tokens, told.completion_tokens, 1)
+
+    def _binding(self, model: str | None) -> Binding:
+        if model is not None:
+            return self._registry.resolve(model, self.settings)
+        return self._agent.model.bind(self._agent.state.model, self.settings)
+
+    # -- the world
+
+    def now_ms(self) -> int:
+        return self._agent.clock.now_ms()
+
+    def random(self) -> float:
+        return random.random()
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(seconds)
+
+    def report(self, error: BaseException, doing: str) -> None:
+        _log.error("compaction_failed_unexpectedly", doing=doing, reference=ids.new("err"), exc_info=error)
+
+
+async def _collect(binding: Binding, encoded: EncodedRequest) -> tuple[str, Finished]:
+    """Streams an answer to its end. Raises `ProviderError` for one that is cut."""
+    pieces: list[str] = []
+    async with binding.provider.stream(binding.model, encoded) as stream:
+        async for event in stream:
+            match event:
+                case TextChunk(text):
+                    pieces.append(text)
+                case Finished():
+                    return "".join(pieces), event
+                case _:
+                    pass
+    raise ProviderError("unavailable", "The provider's answer ended before it was complete.")

@@ -1,0 +1,61 @@
+"""Reading sessions, loaded here or not: messages, records, the state of a context."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from protocol.messages import Message
+from protocol.session import MessagesResult
+from record_store.backend import LogReader
+from record_store.errors import StoreError
+from record_store.fold import State
+from record_store.transcript import read_transcript
+from sidecar.sessions.manager import SessionManager
+from sidecar.store_errors import store_fault
+
+
+class Reading:
+    """Works on any stored session and changes nothing."""
+
+    def __init__(self, manager: SessionManager) -> None:
+        self._manager = manager
+
+    async def state(self, session_id: str, agent_id: str) -> State:
+        """The state of an agent, live if it is loaded. Raises `session_not_found`."""
+        session = self._manager.loaded(session_id)
+        if session is not None:
+            agent = session.agent(agent_id)
+            if agent is not None:
+                return agent.state
+        try:
+            return await (await self._manager.stored(session_id)).state(agent_id)
+        except StoreError as error:
+            raise store_fault(error) from error
+
+    async def log(self, session_id: str, agent_id: str) -> LogReader:
+        try:
+            return await (await self._manager.stored(session_id)).log(agent_id)
+        except StoreError as error:
+            raise store_fault(error) from error
+
+    async def messages(
+        self, session_id: str, agent_id: str, *, view: Literal["context", "full"], cursor: str | None, limit: int
+    ) -> MessagesResult:
+        """A page of the conversation; `cursor` is where the page before it ended."""
+        start = _offset(cursor)
+        if view == "context":
+            all_of_it = (await self.state(session_id, agent_id)).messages()
+        else:
+            all_of_it = await self.transcript(session_id, agent_id)
+        page = tuple(all_of_it[start : start + limit])
+        more = start + len(page) < len(all_of_it)
+        return MessagesResult(messages=page, next_cursor=str(start + len(page)) if more and page else None)
+
+    async def transcript(self, session_id: str, agent_id: str) -> list[Message]:
+        session = self._manager.loaded(session_id)
+        if session is not None and agent_id == session.main.journal.agent_id:
+            return list(await session.desk.transcript())
+        try:
+            return list(await read_transcript(await self.log(session_id, agent_id)))
+        except StoreError as error:
+            raise store_fault(error) from error

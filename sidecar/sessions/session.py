@@ -1,0 +1,328 @@
+"""One loaded session: the only writer of its log. It owns its agents, its turns and its background work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from protocol.chat import HostMessage
+from protocol.info import Recovered, SessionInfo
+from protocol.messages import Message, Origin, Part, ToolSpec
+from record_store.backend import MAIN_AGENT
+from record_store.errors import StoreError
+from record_store.fold import State
+from record_store.records import AppendMessage, Clear, ConfigUpdate, HostRevision, Record, ToolsSnapshot, Undo
+from sidecar import ids
+from sidecar.agent.repair import records_to_settle
+from sidecar.agent.runtime import Agent
+from sidecar.agent.turn import TurnHandle
+from sidecar.errors import Fault
+from sidecar.sessions import content as border
+from sidecar.sessions import seeds
+from sidecar.sessions.assembly import Desk, Seat
+from sidecar.sessions.info import session_info
+from sidecar.sessions.notes import TailNotes
+from sidecar.sessions.ports import Client
+from sidecar.sessions.turns import Turns, outcome_of
+from sidecar.settings import merge
+from sidecar.store_errors import store_fault
+
+_log = structlog.get_logger("sidecar.sessions")
+
+BUSY = "This needs an idle session, and a turn is active."
+
+
+class Session:
+    """All methods are called on the loop; those that change the context need it idle (`turn_active`)."""
+
+    def __init__(self, desk: Desk, main: Seat, notes: TailNotes) -> None:
+        self.desk = desk
+        self.main = main
+        self.turns = Turns(main.agent, desk.tasks, notes, self._turn_ended)
+        self.last_active = desk.services.clock.monotonic()
+        self._saved_at = 0
+
+    # -- facts
+
+    @property
+    def session_id(self) -> str:
+        return self.desk.opened.session_id
+
+    @property
+    def state(self) -> State:
+        return self.main.agent.state
+
+    @property
+    def busy(self) -> bool:
+        """Whether it must stay loaded."""
+        return not self.turns.idle or self.desk.tasks.busy
+
+    def touch(self) -> None:
+        self.last_active = self.desk.services.clock.monotonic()
+
+    def info(self) -> SessionInfo:
+        agent = self.main.agent
+        return session_info(
+            self.state,
+            agents=(MAIN_AGENT, *self.state.agents),
+            model=self.main.model_name(self.desk),
+            tools_builtin=agent.settings.tools.builtin,
+            used=agent.used(),
+            window=agent.window,
+            running=not self.turns.idle,
+        )
+
+    # -- turns
+
+    async def send(
+        self,
+        content: str | tuple[Part, ...],
+        *,
+        history: Sequence[HostMessage] | None = None,
+        client_message_id: str | None = None,
+        origin: Origin | None = None,
+    ) -> TurnHandle:
+        """Takes an input in; its turn runs now or after those before it. A message that was taken in before gives
+        its turn, finished or not."""
+        known = self.state.client_ids.get(client_message_id) if client_message_id is not None else None
+        if known is not None:
+            return self._known_turn(known)
+        self.require_model()
+        if self.turns.waiting >= self.main.agent.settings.server.max_queued_inputs:
+            raise Fault("overloaded", "Too many inputs wait in this session.", hint="wait for turn_ended, then retry")
+        parts = await border.take_in(content, self.desk.opened.blobs)
+        if history is not None:
+            await self._seed(history)
+        # A second copy of the same message may have been taken in while this one waited.
+        known = self.state.client_ids.get(client_message_id) if client_message_id is not None else None
+        if known is not None:
+            return self._known_turn(known)
+        return await self.turns.accept(parts, origin=origin, client_message_id=client_message_id)
+
+    def _known_turn(self, turn_id: str) -> TurnHandle:
+        running = self.turns.handle(turn_id)
+        if running is not None:
+            return running
+        handle = TurnHandle(turn_id)
+        past = outcome_of(self.state, turn_id)
+        if past is not None:
+            handle.finish(past)
+        return handle
+
+    async def steer(self, content: str | tuple[Part, ...]) -> TurnHandle | None:
+        """Gives input to the running turn; with none running it starts one and returns it."""
+        if self.turns.idle:
+            return await self.send(content)
+        await self.turns.steer(await border.take_in(content, self.desk.opened.blobs))
+        return None
+
+    def require_model(self) -> None:
+        """Raises `no_provider` when no model can be asked."""
+        agent = self.main.agent
+        agent.model.bind(agent.state.model, agent.settings)
+
+    def cancel(self, turn_id: str | None) -> bool:
+        """Cancels the running turn, or a compaction that was asked for; False if there is neither, or another turn."""
+        return self.turns.cancel(turn_id)
+
+    def agent(self, agent_id: str) -> Agent | None:
+        """An agent of this session that is loaded."""
+        return self.main.agent if agent_id == MAIN_AGENT else None
+
+    # -- the context
+
+    async def undo(self, turns: int) -> int:
+        """Takes the last turns out of the context; how many there were."""
+        async with self.turns.exclusive(BUSY):
+            marks = self.state.turn_marks
+            count = min(turns, len(marks))
+            if count == 0:
+                if self.state.landings:
+                    raise Fault(
+                        "undo_blocked",
+                        "The turns before this point were compacted.",
+                        hint="agent.chat.uncompact brings the last span back",
+                        cause="compacted",
+                    )
+                return 0
+            self._append(Undo(time=self._now(), turns=count, keep=marks[-count].start))
+            await self._settle()
+            return count
+
+    async def clear(self) -> None:
+        async with self.turns.exclusive(BUSY):
+            self._append(Clear(time=self._now()))
+            await self._settle()
+
+    async def _seed(self, history: Sequence[HostMessage]) -> None:
+        """Makes the context agree with the host's own transcript."""
+        raw = await self.desk.transcript()
+        found = seeds.match(history, raw)
+        theirs = seeds.spoken(history)
+        if found.common == len(theirs) and not found.diverged:
+            return
+        async with self.turns.exclusive("The host's history differs from the session's, and a turn is active."):
+            new = await self._seeded(theirs[found.common :])
+            if not found.diverged:
+                self._append(*(self._message_record(m) for m in new))
+                return
+            keep, again = self._kept_until(raw, found.ours)
+            self._append(HostRevision(time=self._now(), from_message=found.common, keep=keep, messages=(*again, *new)))
+
+    def _kept_until(self, raw: Sequence[Message], index: int) -> tuple[int, tuple[Message, ...]]:
+        """How many entries of the context stay so that it ends before message `index` of the raw transcript, and
+        which raw messages have to come again because a summary stands for them."""
+        gone = {m.id for m in raw[index:]}
+        entries = self.state.entries
+        keep = next((i for i, e in enumerate(entries) if e.message.id in gone), len(entries))
+        summary = next(
+            (i for i, e in enumerate(entries) if e.message.origin and e.message.origin.kind == "compaction_summary"),
+            None,
+        )
+        if summary is None:
+            return keep, ()
+        told_in_summary = keep <= summary or (keep == len(entries) and index < len(raw))
+        return (0, tuple(raw[:index])) if told_in_summary else (keep, ())
+
+    async def _seeded(self, theirs: Sequence[HostMessage]) -> list[Message]:
+        out: list[Message] = []
+        for i, m in enumerate(theirs):
+            parts = await border.store_images(m.content, self.desk.opened.blobs, path=f"history[{i}].content")
+            origin = None
+            if m.origin is not None and m.origin.kind != "user":
+                origin = Origin(m.origin.kind, m.origin.trigger, m.origin.variant)
+            out.append(
+                Message(
+                    id=ids.new("msg"),
+                    role=m.role,
+                    content=parts,
+                    time=int(m.time) if m.time is not None else self._now(),
+                    origin=origin,
+                    tool_calls=m.tool_calls or None,
+                    tool_call_id=m.tool_call_id,
+                    name=m.name,
+                    is_error=bool(m.is_error),
+                )
+            )
+        return out
+
+    # -- configuration and hosts
+
+    async def configure(
+        self,
+        *,
+        model: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        title: str | None = None,
+        tools: Sequence[ToolSpec] | None = None,
+        host: Client | None = None,
+        reopen: bool = False,
+    ) -> None:
+        """Changes what is given, all of it or nothing."""
+        services = self.desk.services
+        merged = None
+        settings = self.main.agent.settings
+        if config is not None:
+            merged = services.layers.check(merge(self.state.config, config))
+            settings = services.layers.settings(merged)
+        if model is not None:
+            services.registry.resolve(model, settings)
+        records: list[Record] = []
+        if merged is not None or model is not None or title is not None or reopen:
+            records.append(
+                ConfigUpdate(
+                    time=self._now(), title=title, model=model, config=merged, state="idle" if reopen else None
+                )
+            )
+        if tools is not None and host is not None:
+            brought = self.desk.hosts.bring(host, tools, self.state.tools)
+            if brought != self.state.tools:
+                records.append(ToolsSnapshot(time=self._now(), tools=brought, builtin=self.state.builtin))
+        if records:
+            self._append(*records)
+        self.main.refresh(self.desk)
+        if records:
+            await self._settle()
+
+    def attach(self, client: Client, after_event: str | None) -> tuple[int, bool]:
+        replayed = self.desk.hub.attach(client, after_event)
+        self.desk.hosts.attached(client)
+        return replayed
+
+    def peer_gone(self, client_id: str) -> None:
+        self.desk.hub.detach(client_id)
+        self.desk.hosts.gone(client_id)
+
+    # -- life
+
+    async def recover(self, found: Sequence[Recovered]) -> list[Recovered]:
+        """Closes what an unclean end left open; everything that was mended or reported."""
+        records, settled = records_to_settle(self.state, self._now(), "restart")
+        if records:
+            self._append(*records)
+            await self._sync()
+        return [*found, *settled]
+
+    async def end(self, *, close: bool) -> None:
+        """Ends turns as cancelled and background work, writes everything down and lets the log go. With `close` the
+        session takes no more input until it is resumed."""
+        await self.turns.cancel_all()
+        await self.desk.tasks.stop()
+        try:
+            if close:
+                self.main.agent.log.append(ConfigUpdate(time=self._now(), state="closed"))
+            await self.desk.opened.save_info(self.info())
+        except StoreError as error:
+            _log.warning("session_end_not_stored", session_id=self.session_id, error=str(error))
+        try:
+            await self.desk.opened.close()
+        except StoreError as error:
+            _log.warning("session_not_synced", session_id=self.session_id, error=str(error))
+
+    async def save_info(self) -> None:
+        """Brings `session.json` up to date."""
+        await self._save()
+
+    async def begin_fork(self, tools: tuple[ToolSpec, ...]) -> None:
+        """First records of a fork: what goes along is written down, what was under way in the source is closed."""
+        self._append(ToolsSnapshot(time=self._now(), tools=tools, builtin=self.state.builtin))
+        records, _ = records_to_settle(self.state, self._now(), "restart")
+        if records:
+            self._append(*records)
+        if self.state.closed:
+            self._append(ConfigUpdate(time=self._now(), state="idle"))
+        self.main.refresh(self.desk)
+        await self._settle()
+
+    # -- inside
+
+    def _now(self) -> int:
+        return self.desk.services.clock.now_ms()
+
+    def _append(self, *records: Record) -> list[int]:
+        return self.main.agent.append(*records)
+
+    async def _sync(self) -> None:
+        await self.main.agent.sync()
+
+    async def _settle(self) -> None:
+        """What was just appended is on disk and in `session.json` when this returns."""
+        await self._sync()
+        await self._save()
+
+    def _turn_ended(self) -> None:
+        self.touch()
+        self.desk.tasks.spawn(self._save, "save_info")
+
+    async def _save(self) -> None:
+        try:
+            await self.desk.opened.save_info(self.info())
+        except StoreError as error:
+            raise store_fault(error) from error
+        if self.main.journal.checkpoint_due:
+            await self.main.journal.checkpoint()
+
+    def _message_record(self, message: Message) -> Record:
+        return AppendMessage(time=self._now(), message=message)
