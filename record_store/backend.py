@@ -115,6 +115,11 @@ class LogReader(Protocol):
         """Number of whole lines. Of a reader without a lease: as of when it was made."""
         ...
 
+    @property
+    def unfinished(self) -> int:
+        """Bytes after the last whole line: a line that is being written, or a torn one. Of a journal: always 0."""
+        ...
+
     def read(self, line: int) -> JsonObject | None:
         """The record on a line, `seq` and `crc` included; None if there is no such line or nothing whole on it.
         Of two records glued on one line it is the first."""

@@ -18,6 +18,7 @@ from typing import Final, Literal
 from zlib import crc32
 
 import msgspec
+import orjson
 
 from protocol.messages import JsonObject
 from record_store.records import AnyRecord, Record
@@ -81,6 +82,18 @@ def decode(raw: bytes) -> Record | None:
         return _decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
+
+
+def as_object(raw: bytes) -> JsonObject:
+    """A whole record as the plain object that it is, `seq` and `crc` included; empty if it cannot be had."""
+    for load in (orjson.loads, _decode_any):
+        try:
+            value = load(raw)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            return value
+    return {}
 
 
 def decode_line(raw: bytes, line: int) -> Decoded:

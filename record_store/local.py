@@ -285,12 +285,13 @@ def stored_state(paths: SessionPaths, session_id: str, agent_id: str) -> State:
 def _stored_log(paths: SessionPaths, session_id: str, agent_id: str) -> LogFile:
     fd = _open_stored(paths, session_id, agent_id)
     try:
-        end = repair.last_newline(fd, os.fstat(fd).st_size)
+        size = os.fstat(fd).st_size
+        end = repair.last_newline(fd, size)
         index = LineIndex()
         mark = checkpoint.mark(paths.checkpoint(agent_id), fd, end)
         if mark is not None:
             index.remember(mark.seq + 1, mark.offset)
-        return LogFile(paths.log(agent_id), session_id, agent_id, end, index.count(fd, end), index)
+        return LogFile(paths.log(agent_id), session_id, agent_id, end, index.count(fd, end), index, size - end)
     finally:
         os.close(fd)
 

@@ -87,6 +87,10 @@ class FileJournal:
         return self._line
 
     @property
+    def unfinished(self) -> int:
+        return 0
+
+    @property
     def closed(self) -> bool:
         return self._fd is None
 

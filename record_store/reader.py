@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import orjson
-
 from protocol.messages import JsonObject
 from record_store import decoder, files
 from record_store.backend import Line
@@ -52,25 +50,29 @@ def parse(raw: bytes) -> JsonObject | None:
         if not found:
             return None
         raw = raw[found[0].start : found[0].end]
-    try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None
+    return decoder.as_object(raw)
 
 
 class LogFile:
     """The whole lines that a log file had when this was made. A `LogReader`; opens the file only while it reads."""
 
     def __init__(
-        self, path: Path, session_id: str, agent_id: str, end: int, last_line: int, index: LineIndex | None = None
+        self,
+        path: Path,
+        session_id: str,
+        agent_id: str,
+        end: int,
+        last_line: int,
+        index: LineIndex,
+        unfinished: int = 0,
     ) -> None:
         self._path = path
         self._end = end
-        self._index = index or LineIndex()
+        self._index = index
         self.session_id = session_id
         self.agent_id = agent_id
         self.last_line = last_line
+        self.unfinished = unfinished
 
     @property
     def location(self) -> str:

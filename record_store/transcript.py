@@ -22,7 +22,7 @@ from record_store.threads import blocking
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ref:
-    """A message: the line of its record, its place among that record's messages, its id and its fingerprint."""
+    """A message: its line, its place among that line's messages, its id and its fingerprint."""
 
     line: int
     index: int
@@ -59,6 +59,7 @@ class Transcript:
 
     def __init__(self) -> None:
         self.line = 0
+        self._messages_on_line = 0
         self._refs: list[Ref] = []
         self._context: list[Ref] = []
         self._known: dict[str, Ref] = {}
@@ -73,13 +74,14 @@ class Transcript:
 
     def apply(self, record: r.Record, line: int) -> None:
         """Takes in one record. Mirrors what the fold does to the context, and never raises."""
-        self.line = line
+        if line != self.line:
+            self.line, self._messages_on_line = line, 0
         if 0 < self._fork_line < line:
             self._fork_line = 0
             self._pending.clear()
         match record:
             case r.AppendMessage():
-                ref = _ref(record.message, line, 0)
+                ref = self._ref(record.message)
                 if record.queued is None:
                     self._enter(ref)
                 else:
@@ -89,19 +91,23 @@ class Transcript:
             case r.StepBegin():
                 self._enter_waiting(record.steers)
             case r.ApplyCompaction():
-                self._splice(record.message_count, record.replacement, line)
+                self._splice(record.message_count, record.replacement)
             case r.Rewrite(action="uncompact"):
-                self._splice(record.message_count, record.replacement, line)
+                self._splice(record.message_count, record.replacement)
             case r.Undo():
                 self._drop_from(record.keep)
             case r.HostRevision():
                 self._drop_from(record.keep)
-                for index, message in enumerate(record.messages):
-                    self._enter(_ref(message, line, index))
+                for message in record.messages:
+                    self._enter(self._ref(message))
             case r.Clear():
                 self._context.clear()
             case r.Metadata():
                 self._fork_line = record.fork_line or 0
+
+    def _ref(self, message: Message) -> Ref:
+        self._messages_on_line += 1
+        return Ref(self.line, self._messages_on_line, message.id, fingerprint(message))
 
     def _enter(self, ref: Ref) -> None:
         self._refs.append(ref)
@@ -114,13 +120,13 @@ class Transcript:
             if ref is not None:
                 self._enter(ref)
 
-    def _splice(self, count: int, replacement: tuple[r.Replacement, ...], line: int) -> None:
+    def _splice(self, count: int, replacement: tuple[r.Replacement, ...]) -> None:
         """A message that is brought back is the one that it was; others that are new are no part of the transcript."""
         kept = {ref.message_id: ref for ref in self._context[:count]}
         new: list[Ref] = []
-        for index, item in enumerate(replacement):
+        for item in replacement:
             if isinstance(item, r.New):
-                new.append(self._known.get(item.message.id) or Ref(line, index, item.message.id, b""))
+                new.append(self._known.get(item.message.id) or Ref(self.line, 0, item.message.id, b""))
             elif item.message_id in kept:
                 new.append(kept[item.message_id])
         self._context[:count] = new
@@ -136,12 +142,8 @@ class Transcript:
             self._refs = [ref for ref in self._refs if ref.message_id not in gone]
 
 
-def _ref(message: Message, line: int, index: int) -> Ref:
-    return Ref(line, index, message.id, fingerprint(message))
-
-
 async def follow(transcript: Transcript, log: LogReader) -> None:
-    """Brings the transcript up to the log's last line; costs what is new."""
+    """Brings the transcript up to the log's last line; costs what is new. One at a time for one transcript."""
     if transcript.line < log.last_line:
         await blocking(_follow, transcript, log)
 
@@ -172,8 +174,12 @@ def _read(refs: list[Ref], log: LogReader) -> list[Message]:
     wanted = {(ref.line, ref.index) for ref in refs}
     found: dict[tuple[int, int], Message] = {}
     for first, last in _runs(sorted({ref.line for ref in refs})):
+        before, index = 0, 0
         for line, record in typed(log.iterate(first, last)):
-            for index, message in enumerate(_messages(record)):
+            index = index if line == before else 0
+            before = line
+            for message in _messages(record):
+                index += 1
                 if (line, index) in wanted:
                     found[line, index] = message
     return [found[ref.line, ref.index] for ref in refs if (ref.line, ref.index) in found]
