@@ -61,7 +61,10 @@ class Todos(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What one call may know and use. `cwd` and `roots` are absolute and resolved; paths stay inside them."""
+    """What one call may know and use. `cwd` and `roots` are absolute and resolved; paths stay inside them.
+
+    `secret_names` are variables of `environment` that no command gets, whatever they are called (the providers' keys).
+    """
 
     session_id: str
     agent_id: str
@@ -75,9 +78,11 @@ class ToolContext:
     todos: Todos | None = None
     files: FileAccess | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    secret_names: frozenset[str] = frozenset()
 
 
 Runner = Callable[[ToolContext, dict[str, Any]], Awaitable[ToolOutcome]]
+Preview = Callable[[ToolContext, dict[str, Any]], Awaitable["str | None"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +90,9 @@ class Tool:
     """A tool of the daemon. `arguments` were checked against `spec.parameters` before `run` is called.
 
     `main_argument` names the argument that approval rules match (`run_command` -> `command`); `is_path` says that it
-    is a path, resolved before it is matched. `conflict_key` gives calls that must not overlap the same key.
-    Cancelling `run` ends all that it started.
+    is a path, resolved before it is matched. `conflict_key` says what a call touches: an absolute path stands for all
+    below it too, and a call with side effects overlaps no other call on the same path; any other key is a lock.
+    `preview` says what a call would do, for the one who approves it. Cancelling `run` ends all that it started.
     """
 
     spec: ToolSpec
@@ -96,3 +102,4 @@ class Tool:
     main_argument: str | None = None
     is_path: bool = False
     conflict_key: Callable[[ToolContext, dict[str, Any]], str | None] | None = None
+    preview: Preview | None = None

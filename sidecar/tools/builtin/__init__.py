@@ -1,0 +1,1 @@
+"""The tools that the daemon brings, one per file."""

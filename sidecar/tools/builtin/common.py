@@ -1,0 +1,82 @@
+"""What the built-in tools share: how a typed function becomes a `Tool`, and how blocking work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from anyio import to_thread
+
+from protocol.messages import JsonObject, ToolSpec
+from sidecar.tools.confine import Confinement
+from sidecar.tools.files import Stop
+from sidecar.tools.port import Preview, Tool, ToolContext, ToolOutcome
+from sidecar.tools.refusal import Refused
+from sidecar.tools.text import clean
+
+T = TypeVar("T")
+
+PATH: JsonObject = {"type": "string", "description": "Path, relative to the working directory or absolute."}
+
+
+def builtin(
+    function: Callable[..., Awaitable[ToolOutcome]],
+    *,
+    description: str,
+    properties: JsonObject,
+    required: tuple[str, ...] = (),
+    side_effects: bool = False,
+    is_edit: bool = False,
+    main_argument: str | None = None,
+    is_path: bool = False,
+    conflict_key: Callable[[ToolContext, dict[str, Any]], str | None] | None = None,
+    preview: Preview | None = None,
+) -> Tool:
+    """The tool that calls `function(context, **arguments)`, under the function's name. What the function refuses
+    becomes an error result."""
+
+    async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolOutcome:
+        try:
+            outcome = await function(context, **arguments)
+        except Refused as refusal:
+            return ToolOutcome.error(clean(str(refusal)))
+        return replace(outcome, locations=tuple(map(clean, outcome.locations)))
+
+    parameters = {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+    spec = ToolSpec(name=function.__name__, description=description, parameters=parameters, side_effects=side_effects)
+    return Tool(spec, run, side_effects, is_edit, main_argument, is_path, conflict_key, preview)
+
+
+def confinement(context: ToolContext) -> Confinement:
+    return Confinement.of(context.cwd, context.roots)
+
+
+def touches(argument: str, default: str | None = None) -> Callable[[ToolContext, dict[str, Any]], str | None]:
+    """A conflict key: the resolved path that this argument names; None if it names none that may be used."""
+
+    def key(context: ToolContext, arguments: dict[str, Any]) -> str | None:
+        text = arguments.get(argument, default)
+        if not isinstance(text, str):
+            return None
+        try:
+            return confinement(context).resolve(text)
+        except Refused:
+            return None
+
+    return key
+
+
+async def blocking(work: Callable[[Stop], T]) -> T:
+    """Runs `work` in a thread. On cancellation the caller is free at once; the work is told by `Stop` and ends soon,
+    and what it has not put in place by then it never does."""
+    stop = Stop()
+    try:
+        return await to_thread.run_sync(work, stop, abandon_on_cancel=True)
+    finally:
+        stop.set()
