@@ -26,9 +26,9 @@ from sidecar.sessions.manager import SessionManager
 from sidecar.sessions.prefix import PrefixMaker
 from sidecar.sessions.reading import Reading
 from sidecar.sessions.services import Services
+from sidecar.tokens import vocabulary
 from sidecar.tokens.calibration import FileCalibration
 from sidecar.tokens.estimator import TextCounter
-from sidecar.tokens.vocabulary import Vocabulary
 
 _log = structlog.get_logger("sidecar")
 
@@ -90,7 +90,7 @@ class App:
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
-        vocabulary = Vocabulary(configuration.tokenizer_cache(self._environment))
+        words = vocabulary.from_environment(self._environment)
         registry = Registry(self._environment)
         calibration = FileCalibration(self._home / "calibration.json")
         async with anyio.create_task_group() as group:
@@ -100,7 +100,7 @@ class App:
             services = Services(
                 store=store,
                 registry=registry,
-                counter=TextCounter(vocabulary),
+                counter=TextCounter(words),
                 calibration=calibration,
                 layers=self._layers,
                 clock=SystemClock(),

@@ -431,11 +431,6 @@ def _user_dir(env: Mapping[str, str], xdg: str, unix: str, windows: str) -> Path
     return Path(env.get(xdg) or home / unix)
 
 
-def tokenizer_cache(env: Mapping[str, str]) -> Path | None:
-    """Where tiktoken keeps vocabularies, if the user says so."""
-    return Path(env["TIKTOKEN_CACHE_DIR"]) if env.get("TIKTOKEN_CACHE_DIR") else None
-
-
 def environment() -> Mapping[str, str]:
     """The process's environment, for those who hand it on (child processes, provider keys)."""
     return os.environ

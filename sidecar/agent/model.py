@@ -57,16 +57,19 @@ class ModelLink:
         """`provider/model` of the last `bind`."""
         return self._binding.reference if self._binding is not None else None
 
-    def window(self, state: State, settings: Settings) -> tuple[int, WindowSource]:
+    def default(self, settings: Settings) -> str | None:
+        """`provider/model` that is asked where a session names none."""
+        return self._registry.default_reference(settings)
+
+    def window(self, reference: str | None, state: State, settings: Settings) -> tuple[int, WindowSource]:
         """Tokens of the context window and where that is known from; a learned bound only ever lowers it."""
-        window: int = FALLBACK_WINDOW
-        source: WindowSource = "fallback"
-        reference = self.reference or state.model
-        if reference is not None:
+        if reference:
             info = self._registry.info(reference, settings)
             window, source = info.window, info.window_source
         elif settings.model.window is not None:
             window, source = settings.model.window, "config"
+        else:
+            window, source = FALLBACK_WINDOW, "fallback"
         learned = state.learned_windows.get(reference or "")
         return (learned, "learned") if learned is not None and learned < window else (window, source)
 

@@ -11,7 +11,7 @@ from protocol.events import RetryScheduled
 from sidecar.agent.ports import HookBase
 from sidecar.agent.turn import Turn
 from sidecar.providers.errors import ProviderError
-from sidecar.providers.retry import delay_s
+from sidecar.providers.retry import next_delay
 
 if TYPE_CHECKING:
     from sidecar.agent.runtime import Agent
@@ -25,10 +25,10 @@ class RetryHook(HookBase):
 
     async def on_request_error(self, turn: Turn, error: ProviderError) -> bool:
         policy = self._agent.model.binding.provider.retry
-        turn.retries += 1
-        if not error.retryable or turn.retries > policy.max_retries:
+        wait = next_delay(error, turn.retries, policy, random.random())
+        if wait is None:
             return False
-        wait = delay_s(policy, turn.retries, error, random.random())
+        turn.retries += 1
         self._agent.emit(
             RetryScheduled(attempt=turn.retries, delay_ms=int(wait * 1000), reason=error.reason, status=error.status),
             turn.turn_id,

@@ -75,7 +75,7 @@ class Agent:
         return self.window_and_source()[0]
 
     def window_and_source(self) -> tuple[int, WindowSource]:
-        return self.model.window(self.state, self.settings)
+        return self.model.window(self.reference, self.state, self.settings)
 
     def append(self, *records: Record) -> list[int]:
         """Appends and folds, at once. Raises `Fault` (`store_write_failed`) with nothing changed."""
@@ -104,7 +104,7 @@ class Agent:
     @property
     def reference(self) -> str:
         """`provider/model` that is or would be asked; empty if none is known."""
-        return self.model.reference or self.state.model or ""
+        return self.state.model or self.model.reference or self.model.default(self.settings) or ""
 
     def saved_by(self, edits: Iterable[Edit]) -> int:
         """Tokens that these edits take out of the context."""

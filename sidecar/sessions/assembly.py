@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.messages import ToolSpec
 from record_store.backend import Journal, OpenSession
+from record_store.fold import State
 from sidecar.agent.measure import MeasureHook
 from sidecar.agent.model import ModelLink
 from sidecar.agent.ports import HookChain
@@ -13,6 +13,7 @@ from sidecar.agent.quarantine import QuarantineHook
 from sidecar.agent.retry import RetryHook
 from sidecar.agent.runtime import Agent, Measuring
 from sidecar.providers.port import Prefix
+from sidecar.sessions.conversation import Conversation
 from sidecar.sessions.events import AgentEvents, EventHub
 from sidecar.sessions.hosts import Hosts
 from sidecar.sessions.services import Services
@@ -52,23 +53,23 @@ class Seat:
     journal: Journal
     agent: Agent
     toolbox: Toolbox
+    conversation: Conversation
 
     def refresh(self, desk: Desk) -> None:
         """After the configuration or the tools changed: settings, prefix and tools are those of the state."""
         state = self.agent.state
         self.agent.settings = desk.services.layers.settings(state.config)
         self.toolbox.refresh(self.agent.settings)
-        self.agent.prefix = prefix_of(self.agent, self.toolbox.specs())
+        self.agent.prefix = Prefix(prefix_text(state), self.toolbox.specs())
 
-    def model_name(self, desk: Desk) -> str | None:
+    def model_name(self) -> str | None:
         """`provider/model` that would be asked now; None if nothing is configured."""
-        return self.agent.state.model or desk.services.registry.default_reference(self.agent.settings)
+        return self.agent.reference or None
 
 
-def prefix_of(agent: Agent, tools: tuple[ToolSpec, ...]) -> Prefix:
-    state = agent.state
-    system = "\n\n".join(t for t in (state.system_prompt, state.standing) if t)
-    return Prefix(system, tools)
+def prefix_text(state: State) -> str:
+    """The system prompt as it is sent: the host's, then what stands."""
+    return "\n\n".join(t for t in (state.system_prompt, state.standing) if t)
 
 
 def seat(desk: Desk, journal: Journal, agent_id: str) -> Seat:
@@ -86,6 +87,6 @@ def seat(desk: Desk, journal: Journal, agent_id: str) -> Seat:
         clock=services.clock,
     )
     agent.hooks = HookChain((MeasureHook(agent), QuarantineHook(agent), RetryHook(agent)))
-    made = Seat(journal, agent, toolbox)
+    made = Seat(journal, agent, toolbox, Conversation(journal))
     made.refresh(desk)
     return made

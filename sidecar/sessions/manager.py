@@ -10,21 +10,28 @@ from typing import Any
 import anyio
 import structlog
 
-from protocol.info import Recovered, SessionInfo
+from protocol.info import ContextInfo, Recovered, SessionInfo
 from protocol.messages import ToolSpec
 from protocol.version import RECORD_VERSION, VERSION
 from record_store.backend import MAIN_AGENT, OpenSession, StoredSession
 from record_store.errors import StoreError
+from record_store.fold import State
 from record_store.records import ConfigUpdate, Metadata, Record, ToolsSnapshot
 from sidecar import ids
+from sidecar.agent.model import ModelLink
+from sidecar.compaction.policy import resolve_compaction_policy
 from sidecar.errors import Fault
-from sidecar.sessions.assembly import Desk, seat
+from sidecar.providers.port import Prefix
+from sidecar.sessions.assembly import Desk, prefix_text, seat
+from sidecar.sessions.context_info import context_info
 from sidecar.sessions.events import EventHub
 from sidecar.sessions.ports import Client
 from sidecar.sessions.prefix import PrefixMaker
 from sidecar.sessions.services import Services
 from sidecar.sessions.session import Session
 from sidecar.store_errors import store_fault
+from sidecar.tokens.estimator import BpeEstimator
+from sidecar.tokens.measure import ContextMeter
 
 _log = structlog.get_logger("sidecar.sessions")
 
@@ -102,7 +109,7 @@ class SessionManager:
         except StoreError as error:
             raise _named(error, session_id) from error
 
-    async def list(
+    async def page(
         self, *, cwd: str | None, limit: int, cursor: str | None
     ) -> tuple[tuple[SessionInfo, ...], str | None]:
         """Newest first; what is loaded is told as it is now."""
@@ -323,6 +330,20 @@ class SessionManager:
             for slot in tuple(self._slots.values()):
                 if slot.loaded is not None:
                     group.start_soon(self._end_quietly, slot.loaded)
+
+    async def context_of(self, state: State) -> ContextInfo:
+        """The context of a stored agent that is not loaded: measured by estimate or by its last report."""
+        services = self._services
+        settings = services.layers.settings(state.config)
+        estimator = BpeEstimator(services.counter, None)
+        link = ModelLink(services.registry, estimator, lambda _: None)
+        reference = state.model or services.registry.default_reference(settings) or ""
+        window, source = link.window(reference, state, settings)
+        await estimator.warm(state.messages())
+        meter = ContextMeter(estimator, services.calibration)
+        prefix = Prefix(prefix_text(state), state.tools)
+        policy = resolve_compaction_policy(reference, window, settings)
+        return context_info(state, policy, used=meter.used(state, prefix, reference), source=source)
 
     # -- inside
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from protocol.messages import Message
@@ -44,18 +45,33 @@ class Reading:
         """A page of the conversation; `cursor` is where the page before it ended."""
         start = _offset(cursor)
         if view == "context":
-            all_of_it = (await self.state(session_id, agent_id)).messages()
+            all_of_it: Sequence[Message] = (await self.state(session_id, agent_id)).messages()
         else:
             all_of_it = await self.transcript(session_id, agent_id)
         page = tuple(all_of_it[start : start + limit])
         more = start + len(page) < len(all_of_it)
         return MessagesResult(messages=page, next_cursor=str(start + len(page)) if more and page else None)
 
-    async def transcript(self, session_id: str, agent_id: str) -> list[Message]:
+    async def transcript(self, session_id: str, agent_id: str) -> Sequence[Message]:
         session = self._manager.loaded(session_id)
         if session is not None and agent_id == session.main.journal.agent_id:
-            return list(await session.desk.transcript())
+            return await session.main.conversation.messages()
         try:
-            return list(await read_transcript(await self.log(session_id, agent_id)))
+            return await read_transcript(await self.log(session_id, agent_id))
         except StoreError as error:
             raise store_fault(error) from error
+
+    async def context(self, session_id: str, agent_id: str) -> ContextInfo:
+        """How full an agent's context is. Of a session that is not loaded, as its log says."""
+        session = self._manager.loaded(session_id)
+        if session is not None and agent_id in session.agents():
+            return session.context(agent_id)
+        return await self._manager.context_of(await self.state(session_id, agent_id))
+
+
+def _offset(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit()):
+        raise Fault("invalid_params", "cursor is none that this method gave", path="cursor")
+    return int(cursor)

@@ -67,7 +67,7 @@ class Session:
         return session_info(
             self.state,
             agents=(MAIN_AGENT, *self.state.agents),
-            model=self.main.model_name(self.desk),
+            model=self.main.model_name(),
             tools_builtin=agent.settings.tools.builtin,
             used=agent.used(),
             window=agent.window,
@@ -158,7 +158,7 @@ class Session:
 
     async def _seed(self, history: Sequence[HostMessage]) -> None:
         """Makes the context agree with the host's own transcript."""
-        raw = await self.desk.transcript()
+        raw = await self.main.conversation.messages()
         found = seeds.match(history, raw)
         theirs = seeds.spoken(history)
         if found.common == len(theirs) and not found.diverged:

@@ -188,8 +188,10 @@ class Turns:
             reference = ids.new("err")
             _log.exception("turn_failed", turn_id=turn_id, reference=reference)
             outcome = internal(reference)
+        stored = False
         with anyio.CancelScope(shield=True):
-            return await self._finish(turn, handle, outcome, begun)
+            stored = await self._finish(turn, handle, outcome, begun)
+        return stored
 
     async def _begin(self, turn: Turn) -> None:
         agent = self._agent
