@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from zlib import crc32
 
@@ -92,12 +92,7 @@ class Catalog:
         self._known: dict[str, tuple[tuple[int, int, int], SessionInfo]] = {}
 
     def page(self, cwd: str | None, limit: int, cursor: str | None) -> SessionPage:
-        after = _parse_cursor(cursor) if cursor is not None else None
-        keyed = sorted(((-i.updated_at, i.session_id), i) for i in self._all() if cwd is None or i.cwd == cwd)
-        rest = [(key, info) for key, info in keyed if after is None or key > after]
-        taken = rest[: max(1, limit)]
-        more = len(rest) > len(taken)
-        return SessionPage(tuple(info for _, info in taken), _make_cursor(taken[-1][0]) if more else None)
+        return page_of(self._all(), cwd, limit, cursor)
 
     def _all(self) -> list[SessionInfo]:
         try:
@@ -124,6 +119,16 @@ class Catalog:
         if len(self._known) < _MAX_CACHED:
             self._known[name] = cached
         return cached[1]
+
+
+def page_of(infos: Iterable[SessionInfo], cwd: str | None, limit: int, cursor: str | None) -> SessionPage:
+    """A page of these sessions, newest first. A session that changes while one pages is on a page already seen."""
+    after = _parse_cursor(cursor) if cursor is not None else None
+    keyed = {(-info.updated_at, info.session_id): info for info in infos if cwd is None or info.cwd == cwd}
+    rest = [key for key in sorted(keyed) if after is None or key > after]
+    taken = rest[: max(1, limit)]
+    more = len(rest) > len(taken)
+    return SessionPage(tuple(keyed[key] for key in taken), _make_cursor(taken[-1]) if more else None)
 
 
 def _make_cursor(key: tuple[int, str]) -> str:

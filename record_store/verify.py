@@ -8,7 +8,7 @@
     metadata                           the first line is not `metadata`, is of another session, or a later one is
     bracket                            a compaction or a turn is closed that was not open, opened while one is open, or
                                        landed without making the context smaller
-    pairing                            a tool result that answers no open call of its turn
+    pairing                            a tool result of a turn that answers no open call
 
 What depends on lines that cannot be read is not held against those that can.
 """
@@ -155,7 +155,7 @@ class _Structure:
     def _turns(self, record: r.TurnBegin | r.TurnEnd) -> Iterator[tuple[str, str]]:
         open_one = self._turn
         if isinstance(record, r.TurnBegin):
-            self._turn, self._calls = record.turn_id, set()
+            self._turn = record.turn_id
             if open_one:
                 yield "bracket", f"turn {record.turn_id} begins while {open_one} is open"
         else:
