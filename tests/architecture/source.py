@@ -27,14 +27,22 @@ class Module:
         return ast.parse(self.text)
 
     def imports(self) -> Iterator[tuple[str, int]]:
-        """Every absolute name that is imported anywhere in it, and the line: `from a import b` gives `a.b`."""
-        for node in ast.walk(self.tree):
+        """Every absolute name that is imported when it runs, and the line: `from a import b` gives `a.b`."""
+        for node in self._running(self.tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     yield alias.name, node.lineno
             elif isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     yield f"{self._origin(node)}.{alias.name}", node.lineno
+
+    def _running(self, node: ast.AST) -> Iterator[ast.AST]:
+        """All nodes but those that only type checkers look at."""
+        yield node
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+                continue
+            yield from self._running(child)
 
     def _origin(self, node: ast.ImportFrom) -> str:
         if not node.level:
