@@ -3,5 +3,6 @@
 from sidecar.inspect.page import render
 from sidecar.inspect.reading import build
 from sidecar.inspect.report import Report
+from sidecar.inspect.stored import page_of
 
-__all__ = ["Report", "build", "render"]
+__all__ = ["Report", "build", "page_of", "render"]

@@ -67,6 +67,9 @@ def _header(report: Report) -> str:
         f"<span>{isolated(main.model or 'no model')}</span>",
         f"<span>{isolated(report.cwd)}</span>" if report.cwd else "",
         f"<span>{moment(report.created_at or main.begin)}, {duration(max(0, span))}</span>",
+        f"<span>forked from {isolated(report.forked_from)}, line {report.fork_line}</span>"
+        if report.forked_from
+        else "",
         f"<span>{plural(sum(a.lines for a in report.agents), 'record')}, {plural(len(main.turns), 'turn')}</span>",
     ]
     return (

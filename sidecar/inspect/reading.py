@@ -40,7 +40,8 @@ def build(logs: Iterable[tuple[str, Log]], *, configuration: Layer | None = None
         title=main.title,
         cwd=main.cwd,
         created_at=main.created_at,
-        server_version=main.server_version,
+        forked_from=main.forked_from,
+        fork_line=main.fork_line,
         agents=agents,
     )
 
@@ -70,8 +71,8 @@ class _Reader:
 
     def __init__(self, agent_id: str, configuration: Layer) -> None:
         self.agent_id = agent_id
-        self.session_id = self.title = self.cwd = self.server_version = ""
-        self.created_at = self.first_time = self.last_time = 0
+        self.session_id = self.title = self.cwd = self.forked_from = ""
+        self.created_at = self.fork_line = self.first_time = self.last_time = 0
         self.spawned: dict[str, str] = {}
         self._configuration = configuration
         self._own: JsonObject = {}
@@ -141,7 +142,7 @@ class _Reader:
     def metadata(self, line: int, time: int, raw: JsonObject) -> None:
         self.session_id = text(raw, "session_id")
         self.created_at = number(raw, "created_at") or time
-        self.server_version = text(raw, "server_version")
+        self.forked_from, self.fork_line = text(raw, "forked_from"), number(raw, "fork_line")
 
     def configured(self, line: int, time: int, raw: JsonObject) -> None:
         self.title = text(raw, "title") or self.title

@@ -205,13 +205,17 @@ class AgentReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A session: its main agent first, then its sub-agents in the order in which they were spawned."""
+    """A session: its main agent first, then its sub-agents in the order in which they were spawned.
+
+    `forked_from` is the session that it was forked from, with the last line that it took over; else empty.
+    """
 
     session_id: str
     title: str
     cwd: str
     created_at: int
-    server_version: str
+    forked_from: str
+    fork_line: int
     agents: tuple[AgentReport, ...]
 
     @property
