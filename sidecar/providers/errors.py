@@ -9,11 +9,23 @@
              "refused"         a content filter: the turn ends as refused
 
 `message` is for people: no keys, no headers; the provider's own words are shortened and cleaned.
+What an answer's status and body mean is read in `failures`; what the transport raises becomes a `ProviderError` here:
+
+    httpx.HTTPError, StreamError      a connection that fails, is cut, stalls or speaks no HTTP   unavailable
+      ConnectTimeout, PoolTimeout     no connection in time                                       unavailable
+      ReadTimeout, WriteTimeout       nothing moved for `idle_timeout_s`                          unavailable
+      UnsupportedProtocol             the address is no http(s) address                           rejected
+      LocalProtocolError              a request that cannot be sent (a bad header)                rejected
+      TooManyRedirects                an address that leads elsewhere                             rejected
+    httpx.InvalidURL, CookieConflict                                                              rejected
+    OSError, ssl.SSLError, anyio's resource errors (they leak through on some failures)           unavailable
 """
 
 from __future__ import annotations
 
 from typing import Literal
+
+import anyio
 
 ErrorKind = Literal["auth", "rate_limited", "unavailable", "rejected", "overflow", "refused"]
 
@@ -62,3 +74,34 @@ class ProviderError(Exception):
             "overflow": "context_overflow",
             "refused": "provider_rejected",
         }[self.kind]
+
+
+LEAKED_ERRORS = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
+"""What the transport raises beside its own errors when a connection dies at a bad moment."""
+
+
+def from_transport(name: str, error: Exception) -> ProviderError:
+    """The conversion of everything that httpx raises; `name` is the provider's. No word of `error` is repeated."""
+    import httpx
+
+    match error:
+        case httpx.UnsupportedProtocol() | httpx.InvalidURL():
+            return ProviderError("rejected", f"{name}: base_url is not an http or https address")
+        case httpx.LocalProtocolError() | httpx.CookieConflict():
+            return ProviderError("rejected", f"{name}: the request cannot be sent; check the configured headers")
+        case httpx.TooManyRedirects():
+            return ProviderError("rejected", f"{name}: the address leads elsewhere; check base_url")
+        case httpx.ConnectTimeout() | httpx.PoolTimeout():
+            return ProviderError("unavailable", f"{name}: no connection in time")
+        case httpx.ReadTimeout() | httpx.WriteTimeout():
+            return ProviderError("unavailable", f"{name}: the connection stalled")
+        case httpx.ProxyError():
+            return ProviderError("unavailable", f"{name}: the proxy does not let the request through")
+        case httpx.ConnectError():
+            return ProviderError("unavailable", f"{name}: cannot connect")
+        case httpx.DecodingError():
+            return ProviderError("unavailable", f"{name}: the answer is compressed and damaged")
+        case httpx.RemoteProtocolError():
+            return ProviderError("unavailable", f"{name}: the connection was cut or spoke no HTTP")
+        case _:
+            return ProviderError("unavailable", f"{name}: the connection broke")
