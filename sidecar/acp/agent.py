@@ -38,6 +38,7 @@ from acp.schema import (
 
 from protocol.events import TurnEnded
 from protocol.messages import JsonObject, Message, TurnResult
+from protocol.skills import SkillInfo
 from protocol.version import VERSION
 from sidecar.acp import commands, content, errors, modes, servers
 from sidecar.acp.bridge import Bridge
@@ -249,7 +250,7 @@ class SidecarAgent:
         command = commands.parse(parts)
         if command is not None and command.name == commands.COMPACT:
             return await self._compact(session, command.arguments)
-        if command is not None and await self._is_skill(session, command.name):
+        if command is not None and any(s.name == command.name for s in await self._skills(session)):
             return _prompt_response(await session.skill(command.name, command.arguments))
         return _prompt_response(await session.prompt(parts))
 
@@ -267,11 +268,6 @@ class SidecarAgent:
             return PromptResponse(stop_reason="cancelled")
         await session.show_usage()
         return PromptResponse(stop_reason="end_turn")
-
-    async def _is_skill(self, session: BridgedSession, name: str) -> bool:
-        client = await self._bridge.client()
-        listed = await client.skills.list(session.session_id)
-        return any(s.name == name for s in listed.skills)
 
     # ---------------------------------------------------------------- inside
 
@@ -329,13 +325,16 @@ class SidecarAgent:
 
     async def _offer(self, session: BridgedSession) -> None:
         """After the answer that made the session known: its commands, and how full it is."""
+        await session.show([commands.offered(await self._skills(session))])
+        await session.show_usage()
+
+    async def _skills(self, session: BridgedSession) -> tuple[SkillInfo, ...]:
+        client = await self._bridge.client()
         try:
-            client = await self._bridge.client()
-            listed = await client.skills.list(session.session_id)
-            await session.show([commands.offered(listed.skills)])
-            await session.show_usage()
-        except (SidecarError, ConnectionError):
-            log.info("commands could not be offered")
+            return (await client.skills.list(session.session_id)).skills
+        except SidecarError as error:
+            log.warning("skills cannot be listed (%s)", error.reason)
+            return ()
 
     async def _modes(self, session: BridgedSession) -> Any:
         client = await self._bridge.client()
