@@ -1,0 +1,1 @@
+"""Standing instructions: what must hold, in every request of a session. Read once, frozen, never summarised."""

@@ -1,0 +1,153 @@
+"""Finds and reads the files of standing instructions. Blocking: for a thread. Never raises for what it finds."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from record_store.files import open_file
+from sidecar.instructions.imports import imports_of, is_relative, names_a_file
+from sidecar.instructions.standing import SourceFile, Standing, compose_standing
+from sidecar.workspace import directories_down, label, workspace_root
+
+NAMES: Final = ("AGENTS.md", "CLAUDE.md", "AGENTS.local.md", "CLAUDE.local.md")
+"""In this order; later wins."""
+
+MAX_IMPORT_DEPTH: Final = 5
+"""Levels of imports; a file that is found by its name is level 0."""
+
+MAX_FILE_BYTES: Final = 64 * 1024
+MAX_TOTAL_CHARS: Final = 256 * 1024
+MAX_FILES: Final = 128
+MAX_NOTICES: Final = 50
+
+
+def load(cwd: Path, home: Path) -> Standing:
+    """The instructions for work in `cwd` of a user whose home is `home`.
+
+    Order: the home directory, then the workspace root and every directory from there down to `cwd`; in each the
+    names of `NAMES`; what a file imports stands before it. Nothing is read from outside the workspace root (for
+    files of the home directory: from outside of that), links resolved. What could not be read is a notice.
+    """
+    root, home = workspace_root(cwd), home.resolve()
+    reader = _Reader(root, home)
+    for directory, bound in [(home, home), *((d, root) for d in directories_down(root, cwd.resolve()))]:
+        for name in NAMES:
+            if os.path.lexists(directory / name):
+                reader.read(directory / name, bound)
+    return compose_standing(reader.within_limit(), reader.notices)
+
+
+class _Skipped(Exception):
+    """This file is left out; the text says why."""
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads files with their imports, in order, into `found`; a file that is met again stands there again."""
+
+    root: Path
+    home: Path
+    found: list[SourceFile] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    _texts: dict[Path, str] = field(default_factory=dict)
+    _depths: dict[Path, int] = field(default_factory=dict)
+
+    def read(self, path: Path, bound: Path, chain: tuple[Path, ...] = ()) -> None:
+        """`chain` are the files, resolved, whose imports led here."""
+        name = self._label(path)
+        try:
+            real = self._resolved(path, bound, chain)
+            text = self._text(real, name)
+        except _Skipped as why:
+            self._notice(f"{name}: {why}")
+            return
+        if self._depths.get(real, MAX_IMPORT_DEPTH + 1) > len(chain):
+            self._depths[real] = len(chain)
+            for target in imports_of(text):
+                self._import(target, real, bound, (*chain, real))
+        self.found.append(SourceFile(name, text))
+
+    def within_limit(self) -> list[SourceFile]:
+        """The files that fit together, the nearest to the work first to stay."""
+        room = MAX_TOTAL_CHARS
+        kept: list[SourceFile] = []
+        for file in reversed(self.found):
+            if len(file.text) <= room:
+                room -= len(file.text)
+                kept.append(file)
+            else:
+                self._notice(f"{file.path}: left out, all together are over {MAX_TOTAL_CHARS >> 10} Ki characters")
+        return kept[::-1]
+
+    def _resolved(self, path: Path, bound: Path, chain: tuple[Path, ...]) -> Path:
+        try:
+            real = path.resolve(strict=True)
+        except (OSError, RuntimeError):
+            raise _Skipped("is a link that leads nowhere") from None
+        if not real.is_relative_to(bound):
+            raise _Skipped(f"lies outside of the {'workspace' if bound == self.root else 'home directory'}")
+        if real in chain:
+            raise _Skipped(f"is imported in a circle, by {self._label(chain[-1])}")
+        return real
+
+    def _import(self, target: str, importer: Path, bound: Path, chain: tuple[Path, ...]) -> None:
+        path = Path(os.path.normpath(importer.parent / target))
+        meant = names_a_file(target)
+        if not is_relative(target):
+            problem = "an import is relative to the file that it stands in"
+        elif not os.path.lexists(path):
+            problem = "there is no such file"
+        elif path.is_dir():
+            problem, meant = "", False
+        elif len(chain) > MAX_IMPORT_DEPTH:
+            problem, meant = f"is deeper than {MAX_IMPORT_DEPTH} levels of imports", True
+        else:
+            return self.read(path, bound, chain)
+        if meant:
+            self._notice(f"{self._label(importer)}: @{target}: {problem}")
+        return None
+
+    def _text(self, real: Path, name: str) -> str:
+        text = self._texts.get(real)
+        if text is None:
+            if len(self._texts) >= MAX_FILES:
+                raise _Skipped(f"left out, there are more than {MAX_FILES} files")
+            text = self._texts[real] = self._decoded(real, name)
+        return text
+
+    def _decoded(self, real: Path, name: str) -> str:
+        try:
+            raw, size = _read_regular(real)
+        except OSError:
+            raise _Skipped("cannot be read; check its permissions") from None
+        if b"\0" in raw:
+            raise _Skipped("is no text file")
+        if size > len(raw):
+            self._notice(f"{name}: cut, only the first {MAX_FILE_BYTES >> 10} KiB of a file are read")
+            raw = raw[: raw.rfind(b"\n") + 1] or raw
+        text = raw.decode("utf-8-sig", "replace")
+        if "\ufffd" in text and b"\xef\xbf\xbd" not in raw:
+            self._notice(f"{name}: has bytes that are no UTF-8")
+        return text.replace("\r\n", "\n").replace("\r", "\n")
+
+    def _label(self, path: Path) -> str:
+        return re.sub(r'["\n\r<>]', "_", label(path, self.root, self.home))
+
+    def _notice(self, text: str) -> None:
+        if len(self.notices) < MAX_NOTICES and text not in self.notices:
+            self.notices.append(text)
+
+
+def _read_regular(path: Path) -> tuple[bytes, int]:
+    """At most `MAX_FILE_BYTES` of a regular file, and its size."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with os.fdopen(open_file(path, flags), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise _Skipped("is no regular file")
+        return file.read(MAX_FILE_BYTES), status.st_size

@@ -1,0 +1,90 @@
+"""The disk under the memory: what tells a changed file, reading only real files, and one writer among processes.
+
+Every function raises plain `OSError`; `store` converts it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from record_store.files import open_file
+
+MAX_FILE_BYTES: Final = 1 << 20
+"""A larger file is no fact."""
+
+LOCK_WAIT_S: Final = 5.0
+"""Writers hold the lock for some milliseconds; who waits longer is told that the store is busy."""
+
+RACY_NS: Final = 50_000_000
+"""A file changed less than this before it was looked at may change again without a new time stamp: file systems
+count in ticks of some milliseconds. Such a sign is not trusted."""
+
+
+class Sign(NamedTuple):
+    """What tells a changed file from an unchanged one without reading it."""
+
+    modified_ns: int
+    size: int
+    inode: int
+
+
+def sign_of(status: os.stat_result) -> Sign | None:
+    """None: changed so recently that it has to be looked at again."""
+    if status.st_mtime_ns > time.time_ns() - RACY_NS:
+        return None
+    return Sign(status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def read_regular(path: Path, limit: int = MAX_FILE_BYTES) -> tuple[bytes, os.stat_result] | None:
+    """A regular file's bytes and status, links not followed; None if it is something else or longer than `limit`."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with os.fdopen(open_file(path, flags), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
+            return None
+        raw = file.read(limit + 1)
+    return (raw, status) if len(raw) <= limit else None
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Holds the directory's write lock against other processes and threads; the system frees it when its holder
+    dies. Raises `TimeoutError` (an `OSError`) after `LOCK_WAIT_S`."""
+    fd = open_file(directory / ".lock", os.O_RDWR | os.O_CREAT)
+    try:
+        deadline = time.monotonic() + LOCK_WAIT_S
+        while not _take(fd):
+            if time.monotonic() > deadline:
+                raise TimeoutError("another process holds the lock")
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(fd)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _take(fd: int) -> bool:
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _take(fd: int) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
