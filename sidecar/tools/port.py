@@ -103,3 +103,10 @@ class Tool:
     is_path: bool = False
     conflict_key: Callable[[ToolContext, dict[str, Any]], str | None] | None = None
     preview: Preview | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostTool:
+    """A tool that the host brought and executes."""
+
+    spec: ToolSpec

@@ -1,0 +1,1 @@
+"""Who may do what: rules, session grants, and asking the host."""

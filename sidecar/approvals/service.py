@@ -1,0 +1,197 @@
+"""Gets a decision for every call: from the policy, from a grant, or from the host. Fails closed on every path."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from anyio import to_thread
+
+from protocol.messages import JsonObject
+from sidecar.approvals.rules import Policy, Subject, decide
+from sidecar.tools.confine import Confinement
+from sidecar.tools.port import HostTool, Tool, ToolContext
+from sidecar.tools.refusal import Refused
+from sidecar.tools.text import clean, clip
+
+Outcome = Literal["allow_once", "allow_session", "reject"]
+By = Literal["policy", "session_grant", "host", "nobody"]
+
+OPTIONS: tuple[Outcome, ...] = ("allow_once", "allow_session", "reject")
+ONCE: tuple[Outcome, ...] = ("allow_once", "reject")
+"""For what must be asked each time."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """A question to the host; `preview` says in plain text what the call would do."""
+
+    session_id: str
+    turn_id: str
+    tool_call_id: str
+    name: str
+    arguments: JsonObject
+    preview: str | None
+    options: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """Nobody answered: no client ever could (`nobody`), the one that could has gone (`gone`), or it took too long."""
+
+    why: Literal["nobody", "gone", "timeout"]
+
+
+class ApprovalHost(Protocol):
+    """Those who can be asked."""
+
+    async def ask(self, request: ApprovalRequest) -> Any:
+        """The first answer, as it came: `{outcome, reason?}`; or `Unanswered`. It waits as long as the settings say
+        and not longer. Whatever it raises counts as no answer."""
+        ...
+
+
+class ApprovalLog(Protocol):
+    """Where decisions are recorded."""
+
+    def record_approval(self, *, tool_call_id: str, name: str, outcome: Outcome, by: By, reason: str | None) -> None:
+        """On return the decision is in the log. What it raises keeps the call from being run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Whether the call may run; if not, `text` is what the model is told. `outcome` and `by` as recorded; `by` None:
+    it needed no decision."""
+
+    allowed: bool
+    text: str
+    outcome: Outcome
+    by: By | None
+
+
+class ApprovalService:
+    """One per agent."""
+
+    def __init__(self, host: ApprovalHost, log: ApprovalLog) -> None:
+        self._host = host
+        self._log = log
+
+    async def permit(
+        self,
+        tool: Tool | HostTool,
+        context: ToolContext,
+        arguments: JsonObject,
+        policy: Policy,
+        grants: Collection[str],
+    ) -> Permission:
+        """Decides about one call of `tool`, asking the host if the policy says so, and records the decision. The
+        arguments fit the tool's schema."""
+        if isinstance(tool, Tool) and tool.is_path:
+            subject = await to_thread.run_sync(subject_of, tool, context, arguments)
+        else:
+            subject = subject_of(tool, context, arguments)
+        verdict = decide(subject, policy, grants)
+        if verdict.decision == "ask":
+            return await self.ask(tool, context, arguments)
+        allowed = verdict.decision == "allow"
+        outcome: Outcome = "reject" if not allowed else "allow_once"
+        if verdict.by is not None:
+            self._record(context, subject.name, outcome, verdict.by, verdict.reason)
+        text = "" if allowed else _refusal(subject.name, f"{verdict.reason}. Do without it, or ask the user")
+        return Permission(allowed, text, outcome, verdict.by)
+
+    async def ask(
+        self,
+        tool: Tool | HostTool,
+        context: ToolContext,
+        arguments: JsonObject,
+        options: tuple[Outcome, ...] = OPTIONS,
+    ) -> Permission:
+        """Asks the host whatever the policy says, and records the answer."""
+        preview = await _preview(tool, context, arguments)
+        request = ApprovalRequest(
+            context.session_id,
+            context.turn_id,
+            context.tool_call_id,
+            tool.spec.name,
+            arguments,
+            preview,
+            options,
+        )
+        try:
+            answer = await self._host.ask(request)
+        except Exception:  # whatever goes wrong with asking, the answer is no
+            logger.exception("asking for approval failed")
+            answer = Unanswered("gone")
+        permission = _read(tool.spec.name, answer, options)
+        assert permission.by is not None
+        self._record(context, tool.spec.name, permission.outcome, permission.by, permission.text or None)
+        return permission
+
+    def _record(self, context: ToolContext, name: str, outcome: Outcome, by: By, reason: str | None) -> None:
+        self._log.record_approval(
+            tool_call_id=context.tool_call_id, name=name, outcome=outcome, by=by, reason=reason or None
+        )
+
+
+def subject_of(tool: Tool | HostTool, context: ToolContext, arguments: JsonObject) -> Subject:
+    """The call as rules see it; its path is resolved now, which may block."""
+    others = tuple(_texts(arguments))
+    if isinstance(tool, HostTool):
+        return Subject(tool.spec.name, others=others, side_effects=tool.spec.side_effects is not False, is_host=True)
+    argument: str | None = None
+    if tool.main_argument is not None:
+        value = arguments.get(tool.main_argument, "." if tool.is_path else None)
+        argument = value if isinstance(value, str) else None
+    if tool.is_path and argument is not None:
+        try:
+            argument = Confinement.of(context.cwd, context.roots).resolve(argument).replace(os.sep, "/")
+        except Refused:
+            argument = None
+    return Subject(tool.spec.name, argument, tool.is_path, others, tool.side_effects, tool.is_edit)
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for one in inner for text in _texts(one)]
+
+
+async def _preview(tool: Tool | HostTool, context: ToolContext, arguments: JsonObject) -> str | None:
+    if isinstance(tool, HostTool) or tool.preview is None:
+        return None
+    try:
+        return await tool.preview(context, arguments)
+    except Exception:  # a question without a preview is better than none
+        logger.exception("the preview of %s failed", tool.spec.name)
+        return None
+
+
+def _read(name: str, answer: Any, options: tuple[Outcome, ...]) -> Permission:
+    """What an answer means; anything that is not clearly a yes is a no."""
+    if isinstance(answer, Unanswered):
+        why = {
+            "nobody": "nobody is connected who could approve it",
+            "gone": "the one who could approve it has gone",
+            "timeout": "nobody answered in time",
+        }[answer.why]
+        return Permission(False, _refusal(name, why), "reject", "nobody")
+    outcome = answer.get("outcome") if isinstance(answer, Mapping) else None
+    given = answer.get("reason") if isinstance(answer, Mapping) else None
+    reason = clip(clean(given), 2000) if isinstance(given, str) else ""
+    if isinstance(outcome, str) and outcome in options and outcome != "reject":
+        return Permission(True, "", "allow_session" if outcome == "allow_session" else "allow_once", "host")
+    if outcome != "reject":
+        return Permission(False, _refusal(name, "the host's answer could not be read"), "reject", "host")
+    return Permission(False, _refusal(name, f"the user said no{': ' + reason if reason else ''}"), "reject", "host")
+
+
+def _refusal(name: str, why: str) -> str:
+    return f"`{name}` was not allowed: {why}. Nothing was run."
