@@ -94,6 +94,7 @@ class App:
         registry = Registry(self._environment)
         calibration = FileCalibration(self._home / "calibration.json")
         async with anyio.create_task_group() as group:
+            registry.start(group)
             committer = Committer()
             store = LocalStore(self._home, on_dirty=committer.mark)
             group.start_soon(committer.run)

@@ -31,12 +31,9 @@ class ModelLink:
 
     def bind(self, reference: str | None, settings: Settings) -> Binding:
         """The binding for this reference, else the configured default. Raises `no_provider`."""
-        name = reference or self._registry.default_reference(settings)
-        if name is None:
-            raise self._registry.no_provider(None)
-        key = (name, settings)
+        key = (reference or self._registry.default_reference(settings) or "", settings)
         if self._key != key or self._binding is None:
-            binding = self._registry.resolve(name, settings)
+            binding = self._registry.resolve(key[0] or None, settings)
             if self._binding is None or (binding.provider, binding.model) != (
                 self._binding.provider,
                 self._binding.model,

@@ -19,8 +19,9 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=f"sidecar {VERSION}")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _run(commands)
-    from sidecar.cli import records, sessions
+    from sidecar.cli import acp, records, sessions
 
+    acp.add(commands)
     records.add(commands)
     sessions.add(commands)
     return root

@@ -81,7 +81,7 @@ async def _session(app: App, options: RunOptions) -> Session:
     client = LocalClient(options)
     session_id = options.session_id
     if session_id is None and options.resume_last:
-        sessions, _ = await app.manager.list(cwd=options.cwd, limit=1, cursor=None)
+        sessions, _ = await app.manager.page(cwd=options.cwd, limit=1, cursor=None)
         if not sessions:
             raise Fault("session_not_found", "There is no session to continue in this directory.")
         session_id = sessions[0].session_id

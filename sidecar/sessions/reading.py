@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from protocol.messages import Message
+from protocol.info import ContextInfo
+from protocol.messages import Message, ToolSpec
+from protocol.resources import AgentReport, Problem, QueryParams, QueryResult, RecordRow, VerifyResult
 from protocol.session import MessagesResult
-from record_store.backend import LogReader
+from record_store.backend import MAIN_AGENT, LogReader
 from record_store.errors import StoreError
 from record_store.fold import State
+from record_store.query import Query, search
 from record_store.transcript import read_transcript
+from record_store.verify import verify
+from sidecar.errors import Fault
 from sidecar.sessions.manager import SessionManager
 from sidecar.store_errors import store_fault
 
@@ -60,6 +65,43 @@ class Reading:
             return await read_transcript(await self.log(session_id, agent_id))
         except StoreError as error:
             raise store_fault(error) from error
+
+    async def query(self, p: QueryParams) -> QueryResult:
+        """Records of an agent's log. Raises `invalid_params` for a wrong pattern or cursor."""
+        wanted = Query(
+            from_line=p.from_line,
+            to_line=p.to_line,
+            types=p.types,
+            grep=p.grep,
+            regex=p.regex,
+            limit=p.limit,
+            cursor=p.cursor,
+        )
+        try:
+            page = await search(await self.log(p.session_id, p.agent_id), wanted)
+        except StoreError as error:
+            raise store_fault(error) from error
+        return QueryResult(
+            records=tuple(RecordRow(hit.line, hit.record) for hit in page.records), next_cursor=page.next_cursor
+        )
+
+    async def verify(self, session_id: str) -> VerifyResult:
+        """What is wrong with a session's logs."""
+        try:
+            found = await verify(await self._manager.stored(session_id))
+        except StoreError as error:
+            raise store_fault(error) from error
+        agents = tuple(
+            AgentReport(r.agent_id, r.lines, tuple(Problem(p.line, p.kind, p.detail) for p in r.problems))
+            for r in found
+        )
+        return VerifyResult(ok=not any(a.problems for a in agents), agents=agents)
+
+    async def tools(self, session_id: str) -> tuple[ToolSpec, ...]:
+        """The tools that the model is offered; of a session that is not open here, those of its host."""
+        if self._manager.slot(session_id) is not None:
+            return (await self._manager.active(session_id)).main.toolbox.specs()
+        return (await self.state(session_id, MAIN_AGENT)).tools
 
     async def context(self, session_id: str, agent_id: str) -> ContextInfo:
         """How full an agent's context is. Of a session that is not loaded, as its log says."""

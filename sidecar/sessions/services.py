@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
 
@@ -17,9 +16,6 @@ from sidecar.sessions.ports import RequestIds
 from sidecar.tokens.estimator import TextCounter
 from sidecar.tokens.port import Calibration
 
-if TYPE_CHECKING:
-    from sidecar.memory.service import MemoryService
-
 
 @dataclass(frozen=True, slots=True)
 class Services:
@@ -29,7 +25,6 @@ class Services:
     registry: Registry
     counter: TextCounter
     calibration: Calibration
-    memory: MemoryService
     layers: Layers
     clock: Clock
     environment: Mapping[str, str]

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from protocol.chat import HostMessage
-from protocol.info import Recovered, SessionInfo
+from protocol.info import ContextInfo, Recovered, SessionInfo
 from protocol.messages import Message, Origin, Part, ToolSpec
 from record_store.backend import MAIN_AGENT
 from record_store.errors import StoreError
@@ -18,10 +18,12 @@ from sidecar import ids
 from sidecar.agent.repair import records_to_settle
 from sidecar.agent.runtime import Agent
 from sidecar.agent.turn import TurnHandle
+from sidecar.compaction.policy import resolve_compaction_policy
 from sidecar.errors import Fault
 from sidecar.sessions import content as border
 from sidecar.sessions import seeds
 from sidecar.sessions.assembly import Desk, Seat
+from sidecar.sessions.context_info import context_info
 from sidecar.sessions.info import session_info
 from sidecar.sessions.notes import TailNotes
 from sidecar.sessions.ports import Client
@@ -126,6 +128,16 @@ class Session:
     def cancel(self, turn_id: str | None) -> bool:
         """Cancels the running turn, or a compaction that was asked for; False if there is neither, or another turn."""
         return self.turns.cancel(turn_id)
+
+    def agents(self) -> tuple[str, ...]:
+        """Agents that are loaded."""
+        return (MAIN_AGENT,)
+
+    def context(self, agent_id: str) -> ContextInfo:
+        agent = self.main.agent
+        window, source = agent.window_and_source()
+        policy = resolve_compaction_policy(agent.reference, window, agent.settings)
+        return context_info(agent.state, policy, used=agent.used(), source=source)
 
     def agent(self, agent_id: str) -> Agent | None:
         """An agent of this session that is loaded."""

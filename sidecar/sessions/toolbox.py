@@ -54,6 +54,15 @@ class Toolbox:
         """What the model is offered, sorted by name."""
         return tuple(sorted(self._host_tools.values(), key=lambda t: t.name))
 
+    def has_side_effects(self, name: str) -> bool:
+        """Whether a tool is known to change things."""
+        spec = self._host_tools.get(name)
+        return spec is not None and bool(spec.side_effects)
+
+    def enable_record_access(self) -> bool:
+        """Offers the tools that read the event log; whether anything changed."""
+        return False
+
     def stages(self, calls: Sequence[ParsedCall]) -> list[list[int]]:
         return [list(range(len(calls)))]
 

@@ -8,6 +8,7 @@ from protocol.resources import (
     ConfigGetParams,
     ConfigResult,
     ConfigSetParams,
+    ModelEntry,
     ModelListResult,
     QueryParams,
     QueryResult,
@@ -46,7 +47,10 @@ class ResourceHandlers:
         return ToolListResult(tools=await self._reading.tools(p.session_id))
 
     async def models(self, peer: Peer, p: NoParams) -> ModelListResult:
-        return ModelListResult(models=tuple(await self._services.registry.models(self._services.layers.process)))
+        found = await self._services.registry.models(self._services.layers.process)
+        return ModelListResult(
+            models=tuple(ModelEntry(m.name, m.provider, m.window, m.max_output, m.source) for m in found)
+        )
 
     async def query(self, peer: Peer, p: QueryParams) -> QueryResult:
         return await self._reading.query(p)

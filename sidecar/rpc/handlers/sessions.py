@@ -77,7 +77,7 @@ class SessionHandlers:
         return SessionResult(session=await self._manager.info(p.session_id))
 
     async def list(self, peer: Peer, p: ListParams) -> ListResult:
-        sessions, cursor = await self._manager.list(cwd=p.cwd, limit=p.limit, cursor=p.cursor)
+        sessions, cursor = await self._manager.page(cwd=p.cwd, limit=p.limit, cursor=p.cursor)
         return ListResult(sessions=sessions, next_cursor=cursor)
 
     async def configure(self, peer: Peer, p: ConfigureParams) -> SessionResult:
