@@ -1,0 +1,1 @@
+"""Benchmarks, one module for each part; `run()` of each gives rows."""
