@@ -1,0 +1,1 @@
+"""Complete small hosts, to copy from. A test runs each of them."""

@@ -1,0 +1,151 @@
+"""The example hosts, run as they are, against the real daemon; and the client's way back to it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from protocol.events import Notice, TurnEnded, TurnStarted
+from sidecar.client import ConnectionLost, SidecarClient
+from tests.support.fake_llm import FakeLLM, Gate, Reply, call, sequence
+from tests.support.node import node, node_packages
+from tests.support.running import ROOT, Place, a_place, running_sidecar, serving_sidecar
+
+EXAMPLES = ROOT / "scripts" / "examples"
+
+
+def conversation() -> FakeLLM:
+    return FakeLLM(
+        sequence(
+            Reply("", tool_calls=[call("current_time", {"zone": "Europe/Kyiv"})]),
+            Reply("It is late. \u2028 Good night."),
+        )
+    )
+
+
+async def run_example(place: Place, command: list[str], **more: str) -> subprocess.CompletedProcess[bytes]:
+    return await anyio.run_process(command, env={**place.env, **more}, cwd=place.work, check=False)
+
+
+async def check_conversation(place: Place, llm: FakeLLM, command: list[str], **more: str) -> None:
+    done = await run_example(place, command, **more)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode() == "It is late. \u2028 Good night.\n"
+    assert "current_time" in done.stderr.decode()
+    roles = [role for role, _ in llm.requests[-1].texts]
+    assert roles[-3:] == ["user", "assistant", "tool"]
+    assert "20" in llm.requests[-1].texts[-1][1]
+
+
+async def test_the_python_host() -> None:
+    with conversation() as llm, a_place(llm) as place:
+        await check_conversation(
+            place, llm, [sys.executable, str(EXAMPLES / "python_host.py"), "what time is it"], PYTHONPATH=str(ROOT)
+        )
+
+
+async def test_the_node_host() -> None:
+    with conversation() as llm, a_place(llm) as place:
+        host = [node(), str(EXAMPLES / "node_host.mjs"), "what time is it"]
+        await check_conversation(place, llm, [*host, *place.command("serve", "--stdio")])
+
+
+async def test_the_vscode_jsonrpc_host() -> None:
+    packages = node_packages()
+    with conversation() as llm, a_place(llm) as place:
+        (place.work / "node_modules").symlink_to(packages / "node_modules")
+        host = [node(), str(EXAMPLES / "jsonrpc_host.mjs"), "what time is it"]
+        await check_conversation(place, llm, [*host, *place.command("serve", "--stdio")])
+
+
+async def test_the_vscode_jsonrpc_host_cancels_its_turn() -> None:
+    packages = node_packages()
+    gate = Gate()
+    with FakeLLM(lambda request, n: Reply("never", gate=gate)) as llm, a_place(llm) as place:
+        (place.work / "node_modules").symlink_to(packages / "node_modules")
+        command = [node(), str(EXAMPLES / "jsonrpc_host.mjs"), "hello", *place.command("serve", "--stdio")]
+        process = await anyio.open_process(command, env=place.env, cwd=place.work, start_new_session=True)
+        async with process:
+            await llm.wait_for(1)
+            process.send_signal(2)
+            await llm.wait_for_disconnect()
+            with anyio.fail_after(15):
+                assert await process.wait() == 130
+
+
+@pytest.mark.parametrize("host", ["python_host.py", "node_host.mjs"])
+async def test_a_host_without_a_model_says_what_to_set(host: str) -> None:
+    with a_place() as place:
+        runner = [sys.executable] if host.endswith(".py") else [node()]
+        daemon = [] if host.endswith(".py") else place.command("serve", "--stdio")
+        done = await run_example(place, [*runner, str(EXAMPLES / host), "hello", *daemon])
+        assert done.returncode == 1
+        assert "SIDECAR_MODEL" in done.stderr.decode() or "API_KEY" in done.stderr.decode()
+        assert b"Traceback" not in done.stderr
+
+
+async def test_a_client_that_lost_its_connection_misses_nothing() -> None:
+    """Its socket is cut in the middle of a turn; another client sees the whole turn, and so does this one."""
+    gate = Gate()
+    script = sequence(Reply("one two three four", hold_after=(3, gate)), Reply("again"))
+    with FakeLLM(script) as llm:
+        async with (
+            serving_sidecar(llm=llm) as (place, socket, _),
+            SidecarClient.connect(socket, name="shell") as shell,
+            SidecarClient.connect(socket, name="editor") as editor,
+        ):
+            session = await shell.sessions.create(cwd=str(place.work))
+            await editor.sessions.attach(session.session_id)
+            with shell.events(session.session_id) as seen, editor.events(session.session_id) as other:
+                turn = await shell.chat.send(session.session_id, "count")
+                await llm.wait_for(1)
+                first = await anext(seen)
+                while not isinstance(first.event, TurnStarted):
+                    first = await anext(seen)
+                await cut(shell)
+                gate.open()
+                mine = [e async for e in seen.of_turn(turn.turn_id)]
+                theirs = [e async for e in other.of_turn(turn.turn_id)]
+            assert isinstance(mine[-1].event, TurnEnded)
+            assert mine[-1].event.text == "one two three four"
+            durable = [e.event_id for e in theirs if type(e.event).__name__ not in ("TextDelta",)]
+            assert [e.event_id for e in [first, *mine] if type(e.event).__name__ not in ("TextDelta",)] == durable
+            assert not [e for e in mine if isinstance(e.event, Notice)]
+            assert (await shell.chat.run(session.session_id, "more")).text == "again"
+
+
+async def cut(client: SidecarClient) -> None:
+    link = client._connection.link
+    assert link is not None
+    await link.stream.aclose()
+
+
+async def test_a_client_of_a_daemon_that_was_killed_is_told(tmp_path: Path) -> None:
+    gate = Gate()
+    with FakeLLM(lambda request, n: Reply("never", gate=gate)) as llm:
+        async with running_sidecar(llm=llm, home=tmp_path) as sidecar:
+            session = await sidecar.client.sessions.create(cwd=str(sidecar.work))
+            async with anyio.create_task_group() as tasks:
+
+                async def lost() -> None:
+                    with pytest.raises(ConnectionLost):
+                        await sidecar.client.chat.run(session.session_id, "hello")
+
+                tasks.start_soon(lost)
+                await llm.wait_for(1)
+                await sidecar.kill()
+        async with running_sidecar(llm=llm, home=tmp_path) as again:
+            gate.open()
+            opened = await again.client.sessions.resume(session.session_id)
+            assert [r.kind for r in opened.recovered] == ["open_turn"]
+
+
+def test_examples_are_all_tested() -> None:
+    text = Path(__file__).read_text()
+    hosts = [p.name for p in EXAMPLES.iterdir() if p.suffix in (".py", ".mjs") and p.name != "__init__.py"]
+    assert len(hosts) == 3
+    assert not [h for h in hosts if h not in text]
