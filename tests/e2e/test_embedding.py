@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import anyio
 import pytest
+from anyio.abc import SocketAttribute
 
 from protocol.events import Notice, TurnEnded, TurnStarted
 from sidecar.client import ConnectionLost, SidecarClient
@@ -94,9 +96,9 @@ async def test_a_client_that_lost_its_connection_misses_nothing() -> None:
     script = sequence(Reply("one two three four", hold_after=(3, gate)), Reply("again"))
     with FakeLLM(script) as llm:
         async with (
-            serving_sidecar(llm=llm) as (place, socket, _),
-            SidecarClient.connect(socket, name="shell") as shell,
-            SidecarClient.connect(socket, name="editor") as editor,
+            serving_sidecar(llm=llm) as (place, path, _),
+            SidecarClient.connect(path, name="shell") as shell,
+            SidecarClient.connect(path, name="editor") as editor,
         ):
             session = await shell.sessions.create(cwd=str(place.work))
             await editor.sessions.attach(session.session_id)
@@ -106,7 +108,7 @@ async def test_a_client_that_lost_its_connection_misses_nothing() -> None:
                 first = await anext(seen)
                 while not isinstance(first.event, TurnStarted):
                     first = await anext(seen)
-                await cut(shell)
+                cut(shell)
                 gate.open()
                 mine = [e async for e in seen.of_turn(turn.turn_id)]
                 theirs = [e async for e in other.of_turn(turn.turn_id)]
@@ -118,10 +120,11 @@ async def test_a_client_that_lost_its_connection_misses_nothing() -> None:
             assert (await shell.chat.run(session.session_id, "more")).text == "again"
 
 
-async def cut(client: SidecarClient) -> None:
+def cut(client: SidecarClient) -> None:
+    """As when the other end dies."""
     link = client._connection.link
     assert link is not None
-    await link.stream.aclose()
+    link.stream.extra(SocketAttribute.raw_socket).shutdown(socket.SHUT_RDWR)
 
 
 async def test_a_client_of_a_daemon_that_was_killed_is_told(tmp_path: Path) -> None:
