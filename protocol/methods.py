@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from protocol import chat, memory, resources, session, skills, system
+from protocol import chat, editor, memory, resources, session, skills, system
 from protocol.common import AgentParams, Empty, NoParams, SessionParams
 from protocol.events import ChatEvent
 from protocol.info import ContextInfo
@@ -118,6 +118,12 @@ METHODS: tuple[Method, ...] = (
            direction="to_host"),
     Method("approval.request", chat.ApprovalParams, chat.ApprovalResult, "May this call run?", direction="to_host"),
     Method("question.ask", chat.QuestionParams, chat.QuestionResult, "Ask the user something.", direction="to_host"),
+    Method("file.read", editor.FileReadParams, editor.FileReadResult, "The text of a file as the editor has it.",
+           direction="to_host"),
+    Method("file.write", editor.FileWriteParams, editor.FileWriteResult, "Write a file through the editor.",
+           direction="to_host"),
+    Method("terminal.run", editor.TerminalRunParams, editor.TerminalRunResult, "Run a command in the host's terminal.",
+           direction="to_host"),
     # -- notifications to the host
     Method("system.ready", system.ReadyParams, None, "The daemon is up; on stdio only.", direction="to_host",
            kind="notification"),

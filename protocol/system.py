@@ -15,11 +15,13 @@ class ClientInfo(Struct, frozen=True):
 
 
 class Capabilities(Struct, frozen=True):
-    """What a host can do for the daemon: run its tools, answer approvals, answer questions."""
+    """What a host can do for the daemon: run its tools, answer approvals and questions, lend files and a terminal."""
 
     tools: bool = False
     approvals: bool = False
     questions: bool = False
+    files: bool = False
+    terminal: bool = False
 
 
 class InitializeParams(Params, frozen=True):

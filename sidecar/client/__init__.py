@@ -17,9 +17,10 @@ from __future__ import annotations
 from sidecar.client.client import SidecarClient
 from sidecar.client.errors import ConnectionLost, EventsLost, SidecarError, ToolFailed
 from sidecar.client.events import EventStream
-from sidecar.client.host import HostCall, HostTool, host_tool
+from sidecar.client.host import Answers, HostCall, HostTool, host_tool
 
 __all__ = [
+    "Answers",
     "ConnectionLost",
     "EventStream",
     "EventsLost",

@@ -19,21 +19,23 @@ from sidecar.client.attachments import Attachments
 from sidecar.client.connection import Connection, Identity
 from sidecar.client.errors import ConnectionLost
 from sidecar.client.events import DEFAULT_CAPACITY, EventStream
-from sidecar.client.host import Answer, Approve, Host, HostTool
+from sidecar.client.host import Answer, Answers, Approve, Host, HostTool
 
 
 class SidecarClient:
     """A connected client. Made by `spawn`, `connect` or `over`, each an async context manager.
+
+    They take the host's `approve` and `answer` functions, or all that it answers as `answers`.
 
     Attributes named after resources hold the methods: `sessions`, `chat`, `context`, `tools`, `memory`, `skills`,
     `records`, `config`, `system`. `call` sends any method. After a reconnect the client attaches again to the sessions
     that it was attached to, brings their tools, and asks for the events since the last one that it saw.
     """
 
-    def __init__(self, dial: links.Dial, identity: Identity, *, approve: Approve | None, answer: Answer | None) -> None:
+    def __init__(self, dial: links.Dial, identity: Identity, answers: Answers) -> None:
         self._streams: list[EventStream] = []
         self._attachments = Attachments()
-        self._host = Host(self._on_event, self._on_resolved, approve, answer)
+        self._host = Host(self._on_event, self._on_resolved, answers)
         self._connection = Connection(dial, identity, self._host, self._attachments, self._on_missed, self._end_streams)
         self.system = resources.System(self)
         self.sessions = resources.Sessions(self)
@@ -59,10 +61,11 @@ class SidecarClient:
         version: str = VERSION,
         approve: Approve | None = None,
         answer: Answer | None = None,
+        answers: Answers | None = None,
     ) -> AsyncIterator[SidecarClient]:
         """A daemon as a child of this process, which ends with the block. `env` replaces the whole environment."""
         dial = links.child(command, env, cwd, stderr)
-        client = SidecarClient(dial, Identity(name, version), approve=approve, answer=answer)
+        client = SidecarClient(dial, Identity(name, version), answers or Answers(approve, answer))
         async with client._connected(reconnect=False):
             yield client
 
@@ -78,12 +81,13 @@ class SidecarClient:
         version: str = VERSION,
         approve: Approve | None = None,
         answer: Answer | None = None,
+        answers: Answers | None = None,
     ) -> AsyncIterator[SidecarClient]:
         """A daemon that runs already: at a Unix socket, or at `tcp` with its token."""
         if (socket is None) == (tcp is None):
             raise ValueError("give either a socket or tcp=(host, port)")
         dial = links.unix_socket(socket) if socket is not None else links.tcp(*(tcp or ("", 0)))
-        client = SidecarClient(dial, Identity(name, version, token), approve=approve, answer=answer)
+        client = SidecarClient(dial, Identity(name, version, token), answers or Answers(approve, answer))
         async with client._connected(reconnect=reconnect):
             yield client
 
@@ -96,13 +100,14 @@ class SidecarClient:
         version: str = VERSION,
         approve: Approve | None = None,
         answer: Answer | None = None,
+        answers: Answers | None = None,
     ) -> AsyncIterator[SidecarClient]:
         """A daemon at the other end of a stream, e.g. one in this process."""
 
         async def dial() -> links.Link:
             return links.Link(stream)
 
-        client = SidecarClient(dial, Identity(name, version), approve=approve, answer=answer)
+        client = SidecarClient(dial, Identity(name, version), answers or Answers(approve, answer))
         async with client._connected(reconnect=False):
             yield client
 

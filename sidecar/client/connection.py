@@ -116,7 +116,7 @@ class Connection:
         params = InitializeParams(
             protocol_version=PROTOCOL_VERSION,
             client=ClientInfo(self._identity.name, self._identity.version),
-            capabilities=self._host.capabilities(),
+            capabilities=self._host.answers.capabilities(),
             token=self._identity.token,
         )
         answer: InitializeResult = await peer.call("system.initialize", params, InitializeResult)

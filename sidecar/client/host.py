@@ -23,6 +23,14 @@ from protocol.chat import (
     ToolCallResult,
     ToolCancelParams,
 )
+from protocol.editor import (
+    FileReadParams,
+    FileReadResult,
+    FileWriteParams,
+    FileWriteResult,
+    TerminalRunParams,
+    TerminalRunResult,
+)
 from protocol.events import ChatEvent
 from protocol.messages import ImagePart, Part, TextPart, ToolSpec
 from protocol.system import Capabilities, ReadyParams, RequestResolvedParams
@@ -36,6 +44,33 @@ ToolAnswer = str | Sequence[Part] | ToolCallResult
 ToolFunction = Callable[[HostCall], Awaitable[ToolAnswer]]
 Approve = Callable[[ApprovalParams], Awaitable[ApprovalResult]]
 Answer = Callable[[QuestionParams], Awaitable[str]]
+ReadFile = Callable[[FileReadParams], Awaitable[str | None]]
+WriteFile = Callable[[FileWriteParams], Awaitable[bool]]
+RunCommand = Callable[[TerminalRunParams], Awaitable[TerminalRunResult]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a host answers beside calls of its tools; what is None it does not offer.
+
+    `read_file` returns None for a file that it does not have, `write_file` False for one that it did not write: the
+    daemon then uses the disk. `run_command` runs in a terminal of the host and ends the command when it is cancelled.
+    """
+
+    approve: Approve | None = None
+    answer: Answer | None = None
+    read_file: ReadFile | None = None
+    write_file: WriteFile | None = None
+    run_command: RunCommand | None = None
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            tools=True,
+            approvals=self.approve is not None,
+            questions=self.answer is not None,
+            files=self.read_file is not None or self.write_file is not None,
+            terminal=self.run_command is not None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +120,10 @@ class Host:
 
     on_event: Callable[[ChatEvent], None]
     on_resolved: Callable[[str], None]
-    approve: Approve | None = None
-    answer: Answer | None = None
+    answers: Answers = Answers()
     ready: ReadyParams | None = None
     _tools: dict[tuple[str | None, str], HostTool] = field(default_factory=dict)
     _running: dict[tuple[str, str], anyio.CancelScope] = field(default_factory=dict)
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(tools=True, approvals=self.approve is not None, questions=self.answer is not None)
 
     def bring(self, session_id: str | None, tools: Iterable[HostTool | ToolSpec] | None) -> None:
         """These functions now serve that session; the ones that it had before go."""
@@ -129,14 +160,17 @@ class Host:
                 call, scope = decode(params, ToolCallParams), anyio.CancelScope()
                 self._running[call.session_id, call.tool_call_id] = scope
                 return lambda: self._call_tool(call, scope)
-            case "approval.request" if self.approve is not None:
-                return partial(self.approve, decode(params, ApprovalParams))
-            case "question.ask" if self.answer is not None:
-                return partial(self._ask, self.answer, decode(params, QuestionParams))
+            case "approval.request" if self.answers.approve is not None:
+                return partial(self.answers.approve, decode(params, ApprovalParams))
+            case "question.ask" if self.answers.answer is not None:
+                return partial(_asked, self.answers.answer, decode(params, QuestionParams))
+            case "file.read" if self.answers.read_file is not None:
+                return partial(_read, self.answers.read_file, decode(params, FileReadParams))
+            case "file.write" if self.answers.write_file is not None:
+                return partial(_written, self.answers.write_file, decode(params, FileWriteParams))
+            case "terminal.run" if self.answers.run_command is not None:
+                return partial(self.answers.run_command, decode(params, TerminalRunParams))
         raise SidecarError(-32601, "method_not_found", f"This host does not answer {method}")
-
-    async def _ask(self, answer: Answer, question: QuestionParams) -> QuestionResult:
-        return QuestionResult(answer=await answer(question))
 
     async def _call_tool(self, call: HostCall, scope: anyio.CancelScope) -> ToolCallResult:
         tool = self._tools.get((call.session_id, call.name)) or self._tools.get((None, call.name))
@@ -153,6 +187,18 @@ class Host:
         finally:
             if self._running.get((call.session_id, call.tool_call_id)) is scope:
                 del self._running[call.session_id, call.tool_call_id]
+
+
+async def _asked(answer: Answer, question: QuestionParams) -> QuestionResult:
+    return QuestionResult(answer=await answer(question))
+
+
+async def _read(read_file: ReadFile, params: FileReadParams) -> FileReadResult:
+    return FileReadResult(text=await read_file(params))
+
+
+async def _written(write_file: WriteFile, params: FileWriteParams) -> FileWriteResult:
+    return FileWriteResult(written=await write_file(params))
 
 
 def _result(answer: ToolAnswer) -> ToolCallResult:

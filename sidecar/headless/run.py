@@ -33,6 +33,8 @@ class LocalClient:
     closed = False
     congested = False
     can_answer = False
+    lends_files = False
+    lends_terminal = False
 
     @property
     def can_approve(self) -> bool:

@@ -37,6 +37,8 @@ def check_initialize(params: dict[str, Any]) -> tuple[ClientInfo, Capabilities]:
             approvals=offered.get("approvals", False),
             questions=offered.get("questions", False),
             initialized=True,
+            files=offered.get("files", False),
+            terminal=offered.get("terminal", False),
         ),
     )
 
@@ -46,7 +48,12 @@ def initialize_result(agreed: Capabilities, *, daemon_version: str, pid: int) ->
     return {
         "protocol_version": PROTOCOL_VERSION,
         "server": {"name": "sidecar", "version": daemon_version, "pid": pid},
-        "capabilities": {"tools": agreed.tools, "approvals": agreed.approvals, "questions": agreed.questions},
+        "capabilities": {
+            "tools": agreed.tools,
+            "approvals": agreed.approvals,
+            "questions": agreed.questions,
+            **{name: True for name in ("files", "terminal") if getattr(agreed, name)},
+        },
     }
 
 

@@ -34,6 +34,8 @@ class Capabilities:
     approvals: bool = False
     questions: bool = False
     initialized: bool = False
+    files: bool = False
+    terminal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,14 @@ class PeerClient:
         return self._peer.capabilities.questions
 
     @property
+    def lends_files(self) -> bool:
+        return self._peer.capabilities.files
+
+    @property
+    def lends_terminal(self) -> bool:
+        return self._peer.capabilities.terminal
+
+    @property
     def congested(self) -> bool:
         return self._peer.congested
 

@@ -112,6 +112,15 @@ class Hosts:
             return Answer(failure="no_host")
         return await self._ask("question.ask", params, lambda c: c.can_answer, timeout_s=None, away_s=wait_s)
 
+    async def borrow(
+        self, method: str, params: Any, lends: Callable[[Client], bool], *, timeout_s: float
+    ) -> Answer | None:
+        """Asks the first client that lends what is needed; None when none is here."""
+        lender = next(self._candidates(lends), None)
+        if lender is None:
+            return None
+        return await self._ask(method, params, lambda c: c.id == lender.id, timeout_s=timeout_s, away_s=0)
+
     # -- the mechanism
 
     async def _ask(

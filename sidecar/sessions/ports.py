@@ -34,6 +34,16 @@ class Client(Protocol):
         """It said in `system.initialize` that it answers questions."""
         ...
 
+    @property
+    def lends_files(self) -> bool:
+        """It said in `system.initialize` that it reads and writes files for the daemon."""
+        ...
+
+    @property
+    def lends_terminal(self) -> bool:
+        """It said in `system.initialize` that it runs commands for the daemon."""
+        ...
+
     def event(self, event: ChatEvent) -> None:
         """Sends an event. Never blocks; a client that does not read is merged, held or dropped by the edge."""
         ...

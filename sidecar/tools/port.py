@@ -47,6 +47,25 @@ class FileAccess(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class TerminalOutcome:
+    """How a command in a host's terminal ended. `exit_code` is None when `signal` ended it."""
+
+    output: str
+    exit_code: int | None
+    signal: str | None
+    truncated: bool
+    timed_out: bool
+
+
+class Terminal(Protocol):
+    """A terminal of the host, where the user sees what a command prints."""
+
+    async def run(self, command: str, *, cwd: Path, timeout_s: float, output_bytes: int) -> TerminalOutcome | None:
+        """None: the host has no terminal after all, run it here. Cancelling ends the command."""
+        ...
+
+
 class RecordAccess(Protocol):
     """The agent's own event log, as the model may read it."""
 
@@ -79,6 +98,7 @@ class ToolContext:
     files: FileAccess | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     secret_names: frozenset[str] = frozenset()
+    terminal: Terminal | None = None
 
 
 Runner = Callable[[ToolContext, dict[str, Any]], Awaitable[ToolOutcome]]

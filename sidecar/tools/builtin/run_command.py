@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from sidecar.tools import command as commands
 from sidecar.tools.builtin.common import PATH, builtin, confinement
 from sidecar.tools.command import Finished
 from sidecar.tools.environment import for_commands
-from sidecar.tools.port import ToolContext, ToolOutcome
+from sidecar.tools.port import TerminalOutcome, ToolContext, ToolOutcome
 from sidecar.tools.text import clean, count
 
 MAX_TIMEOUT_S = 3600
@@ -22,6 +23,12 @@ async def run_command(
     timeout are errors. Nothing of the command outlives the call."""
     place = confinement(context)
     seconds = context.settings.command_timeout_s if timeout_s is None else timeout_s
+    if context.terminal is not None and context.settings.sandbox != "required":
+        shown = await context.terminal.run(
+            command, cwd=Path(place.resolve(cwd)), timeout_s=seconds, output_bytes=2 * commands.KEEP_BYTES
+        )
+        if shown is not None:
+            return _in_terminal(shown, seconds)
     finished = await commands.run(
         command,
         confinement=place,
@@ -37,6 +44,22 @@ async def run_command(
     return ToolOutcome.text(
         text + "\n".join(f"[{note}]" for note in notes), is_error=finished.timed_out or finished.exit_code != 0
     )
+
+
+def _in_terminal(shown: TerminalOutcome, seconds: float) -> ToolOutcome:
+    """What ran in the host's own terminal, in the same words."""
+    text = clean(shown.output)
+    if shown.truncated:
+        text = f"[... earlier output left out ...]\n{text}"
+    if text and not text.endswith("\n"):
+        text += "\n"
+    if shown.timed_out:
+        how = f"timed out after {seconds:g} s and was ended; run what takes longer with a larger timeout_s"
+    elif shown.exit_code is None:
+        how = f"ended by signal {clean(shown.signal or 'unknown')}"
+    else:
+        how = f"exit code {shown.exit_code}"
+    return ToolOutcome.text(f"{text}[{how}]", is_error=shown.timed_out or shown.exit_code != 0)
 
 
 def _output(finished: Finished) -> str:

@@ -52,7 +52,13 @@ async def test_initializes_with_what_the_host_can_do() -> None:
             assert client.server.server.name == "fake"
         params = daemon.calls("system.initialize")[0]["params"]
         assert params["client"] == {"name": "shell", "version": "3"}
-        assert params["capabilities"] == {"tools": True, "approvals": True, "questions": False}
+        assert params["capabilities"] == {
+            "tools": True,
+            "approvals": True,
+            "questions": False,
+            "files": False,
+            "terminal": False,
+        }
 
 
 async def test_an_error_has_code_reason_data_and_hint() -> None:
