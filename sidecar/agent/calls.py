@@ -64,13 +64,13 @@ async def run_all(agent: Agent, turn: Turn, made: Sequence[ToolCall]) -> None:
     parsed = [ParsedCall(c, arguments_of(c.arguments)) for c in made]
     for p in parsed:
         agent.emit(ToolCallStarted(tool_call_id=p.call.id, name=p.call.name, arguments=p.arguments), turn.turn_id)
-    landing = _InOrder(agent, turn, [c.id for c in made])
+    landing = _InOrder(agent, turn, list(made))
     limiter = anyio.CapacityLimiter(agent.settings.loop_control.max_parallel_tools)
 
     async def one(p: ParsedCall) -> None:
         async with limiter:
             started = agent.clock.monotonic()
-            outcome = await agent.run_tool(turn, p)
+            outcome = await agent.tools.keep(p.call.name, await agent.tools.run(turn, p))
             landing.finished(p.call, outcome, int((agent.clock.monotonic() - started) * 1000))
 
     for stage in agent.tools.stages(parsed):
@@ -83,31 +83,32 @@ async def run_all(agent: Agent, turn: Turn, made: Sequence[ToolCall]) -> None:
 class _InOrder:
     """Holds results back until all earlier ones were appended."""
 
-    def __init__(self, agent: Agent, turn: Turn, order: list[str]) -> None:
+    def __init__(self, agent: Agent, turn: Turn, order: list[ToolCall]) -> None:
         self._agent, self._turn = agent, turn
-        self._order = order
-        self._next = 0
-        self._done: dict[str, tuple[Message, ToolResult]] = {}
+        self._waiting = list(order)
 
     def finished(self, call: ToolCall, outcome: ToolOutcome, duration_ms: int) -> None:
-        message = result_message(call, outcome.content, outcome.is_error, self._agent.clock.now_ms())
-        event = ToolResult(
-            tool_call_id=call.id,
-            name=call.name,
-            content=message.content,
-            is_error=outcome.is_error,
-            duration_ms=duration_ms,
-            locations=outcome.locations,
-            diff=dict(outcome.diff) if outcome.diff is not None else None,
-        )
-        self._turn.results[call.id] = message
-        self._done[call.id] = (message, event)
-        while self._next < len(self._order) and self._order[self._next] in self._done:
-            message, event = self._done.pop(self._order[self._next])
-            self._agent.append(AppendMessage(time=message.time, message=message, turn_id=self._turn.turn_id))
-            self._agent.emit(event, self._turn.turn_id)
-            del self._turn.results[message.tool_call_id or ""]
-            self._next += 1
+        self._turn.results[call.id] = (outcome, duration_ms)
+        while self._waiting and self._waiting[0].id in self._turn.results:
+            answer(self._agent, self._turn, self._waiting.pop(0))
+
+
+def answer(agent: Agent, turn: Turn, call: ToolCall, otherwise: str = "") -> None:
+    """Appends and tells the result of a call: the finished one, else an error that says `otherwise`."""
+    outcome, duration_ms = turn.results.pop(call.id, (ToolOutcome.error(otherwise), 0))
+    content = agent.tools.shorten(call.name, outcome.content)
+    message = result_message(call, content, outcome.is_error, agent.clock.now_ms())
+    agent.append(AppendMessage(time=message.time, message=message, turn_id=turn.turn_id))
+    event = ToolResult(
+        tool_call_id=call.id,
+        name=call.name,
+        content=message.content,
+        is_error=outcome.is_error,
+        duration_ms=duration_ms,
+        locations=outcome.locations,
+        diff=dict(outcome.diff) if outcome.diff is not None else None,
+    )
+    agent.emit(event, turn.turn_id)
 
 
 def result_message(call: ToolCall, content: tuple[Part, ...], is_error: bool, time: int) -> Message:
@@ -128,17 +129,4 @@ def result_message(call: ToolCall, content: tuple[Part, ...], is_error: bool, ti
 def refuse_all(agent: Agent, turn: Turn, made: Sequence[ToolCall], text: str = NOT_RUN) -> None:
     """Answers calls without running them; finished results that were held back are used where there are any."""
     for call in made:
-        message = turn.results.pop(call.id, None)
-        if message is None:
-            message = result_message(call, (TextPart(text),), True, agent.clock.now_ms())
-        agent.append(AppendMessage(time=message.time, message=message, turn_id=turn.turn_id))
-        agent.emit(
-            ToolResult(
-                tool_call_id=call.id,
-                name=call.name,
-                content=message.content,
-                is_error=message.is_error,
-                duration_ms=0,
-            ),
-            turn.turn_id,
-        )
+        answer(agent, turn, call, text)

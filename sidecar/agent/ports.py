@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from protocol.events import AnyEvent
+from protocol.messages import Part
 from record_store.fold import State
 from record_store.records import Record
 from sidecar.providers.errors import ProviderError
@@ -45,6 +46,14 @@ class ToolRunner(Protocol):
     """Runs calls. Failures are outcomes; only cancellation is raised."""
 
     async def run(self, turn: Turn, call: ParsedCall) -> ToolOutcome: ...
+
+    async def keep(self, name: str, outcome: ToolOutcome) -> ToolOutcome:
+        """Puts what is too large for a record beside the log; on return it is on disk."""
+        ...
+
+    def shorten(self, name: str, content: tuple[Part, ...]) -> tuple[Part, ...]:
+        """The content of a kept outcome as the record that is appended next holds it."""
+        ...
 
     def stages(self, calls: Sequence[ParsedCall]) -> list[list[int]]:
         """Indices of the calls in groups: the calls of a group run at once, the groups one after the other."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from protocol.events import ContextRewritten
@@ -58,8 +58,10 @@ def _has_image(entry: Entry) -> bool:
 class QuarantineHook(HookBase):
     """First the newest images go, then, should that not help, all of them."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, on_changed: Callable[[], None]) -> None:
+        """`on_changed` is called after the context was rewritten."""
         self._agent = agent
+        self._on_changed = on_changed
         self._turn: tuple[str, int] | None = None
         self._tries = 0
 

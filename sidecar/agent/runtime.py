@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from protocol.events import AnyEvent, SteerApplied, StepStarted, UsageEvent
@@ -10,8 +10,7 @@ from protocol.info import CacheDiagnostics, WindowSource
 from protocol.messages import Usage
 from record_store.errors import StoreError
 from record_store.fold import State
-from record_store.records import Edit, LlmRequest, LlmUsage, Record, StepBegin, StepEnd
-from sidecar.agent.calls import ParsedCall
+from record_store.records import Breakers, Edit, LlmRequest, LlmUsage, Record, StepBegin, StepEnd
 from sidecar.agent.model import ModelLink
 from sidecar.agent.ports import Events, HookChain, Log, ToolRunner
 from sidecar.agent.turn import Turn
@@ -22,7 +21,6 @@ from sidecar.settings import Settings
 from sidecar.store_errors import store_fault
 from sidecar.tokens.measure import ContextMeter
 from sidecar.tokens.port import Calibration, Estimator
-from sidecar.tools.port import ToolOutcome
 
 
 @dataclass(slots=True)
@@ -55,6 +53,7 @@ class Agent:
         self.measuring = measuring
         self.clock = clock
         self.hooks = HookChain(())
+        self.breakers_after_step: Callable[[int], Breakers | None] = lambda used: None
         self.prefix = Prefix("")
         self.meter = ContextMeter(measuring.estimator, measuring.calibration)
         self.call_ids: set[str] = {c.id for e in log.state.entries for c in e.message.tool_calls or ()}
@@ -121,10 +120,16 @@ class Agent:
             self.emit(SteerApplied(message_id=message_id), turn.turn_id)
 
     def end_step(self, turn: Turn) -> None:
-        self.append(StepEnd(time=self.clock.now_ms(), turn_id=turn.turn_id, step=turn.step, used=self.used()))
-
-    async def run_tool(self, turn: Turn, call: ParsedCall) -> ToolOutcome:
-        return await self.tools.run(turn, call)
+        used = self.used()
+        self.append(
+            StepEnd(
+                time=self.clock.now_ms(),
+                turn_id=turn.turn_id,
+                step=turn.step,
+                used=used,
+                breakers=self.breakers_after_step(used),
+            )
+        )
 
     # -- requests
 

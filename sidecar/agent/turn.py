@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from protocol.messages import Message, ReasoningBlock, TextPart, ToolCall, TurnResult, Usage
+from sidecar.tools.port import ToolOutcome
 
 
 @dataclass(slots=True)
@@ -54,14 +55,15 @@ class Draft:
 
 @dataclass(slots=True)
 class Turn:
-    """One turn. `results` holds finished calls whose turn to be appended has not come yet."""
+    """One turn. `results` holds outcomes, and how many ms they took, of calls whose turn to be appended has not come
+    yet."""
 
     turn_id: str
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     step: int = 0
     usage: Usage = field(default_factory=lambda: Usage(0, 0, 0, 0))
     draft: Draft | None = None
-    results: dict[str, Message] = field(default_factory=dict)
+    results: dict[str, tuple[ToolOutcome, int]] = field(default_factory=dict)
     attempts: int = 0
     retries: int = 0
     cancelled: bool = False

@@ -12,13 +12,16 @@ from sidecar.agent.ports import HookChain
 from sidecar.agent.quarantine import QuarantineHook
 from sidecar.agent.retry import RetryHook
 from sidecar.agent.runtime import Agent, Measuring
+from sidecar.compaction.service import CompactionService
 from sidecar.providers.port import Prefix
+from sidecar.sessions.compacting import CompactionHook, CompactionPort
 from sidecar.sessions.conversation import Conversation
 from sidecar.sessions.events import AgentEvents, EventHub
 from sidecar.sessions.hosts import Hosts
 from sidecar.sessions.services import Services
 from sidecar.sessions.tasks import Tasks
 from sidecar.sessions.toolbox import Toolbox
+from sidecar.sessions.toolports import ToolDesk
 from sidecar.tokens.estimator import BpeEstimator
 
 
@@ -53,6 +56,7 @@ class Seat:
     journal: Journal
     agent: Agent
     toolbox: Toolbox
+    compaction: CompactionService
     conversation: Conversation
 
     def refresh(self, desk: Desk) -> None:
@@ -72,11 +76,24 @@ def prefix_text(state: State) -> str:
     return "\n\n".join(t for t in (state.system_prompt, state.standing) if t)
 
 
-def seat(desk: Desk, journal: Journal, agent_id: str) -> Seat:
-    """An agent on an open log."""
+def seat(desk: Desk, journal: Journal, agent_id: str, *, resumed: bool) -> Seat:
+    """An agent on an open log. `resumed`: its past was read, the provider's cache may be cold."""
     services = desk.services
     settings = services.layers.settings(journal.state.config)
-    toolbox = Toolbox(desk.hosts, desk.opened, journal, agent_id, services.environment, settings)
+    tools = ToolDesk(
+        session_id=desk.opened.session_id,
+        agent_id=agent_id,
+        journal=journal,
+        blobs=desk.opened.blobs,
+        hosts=desk.hosts,
+        environment=services.environment,
+        clock=services.clock,
+        append=lambda record: agent.append(record),
+        emit=lambda event: agent.emit(event, agent.state.open_turn),
+        enable_record_access=lambda: port.enable_record_access(),
+        approval_wait_s=lambda: agent.settings.approval.wait_s,
+    )
+    toolbox = Toolbox(tools, settings)
     agent = Agent(
         log=journal,
         events=AgentEvents(desk.hub, agent_id),
@@ -86,7 +103,19 @@ def seat(desk: Desk, journal: Journal, agent_id: str) -> Seat:
         measuring=desk.measuring,
         clock=services.clock,
     )
-    agent.hooks = HookChain((MeasureHook(agent), QuarantineHook(agent), RetryHook(agent)))
-    made = Seat(journal, agent, toolbox, Conversation(journal))
+    port = CompactionPort(
+        agent, journal, toolbox, services.registry, desk.tasks, desk.opened.blobs.get, lambda: made.refresh(desk)
+    )
+    compaction = CompactionService(port, resumed=resumed)
+    agent.breakers_after_step = compaction.breakers_after_step
+    agent.hooks = HookChain(
+        (
+            MeasureHook(agent),
+            CompactionHook(compaction),
+            QuarantineHook(agent, compaction.on_context_changed),
+            RetryHook(agent),
+        )
+    )
+    made = Seat(journal, agent, toolbox, compaction, Conversation(journal))
     made.refresh(desk)
     return made

@@ -10,15 +10,17 @@ import structlog
 
 from protocol.events import AnyEvent, UsageEvent
 from protocol.messages import Message, Usage
-from record_store import fold
 from record_store.backend import Journal
-from record_store.decoder import decode_line
 from record_store.fold import Entry, State
-from record_store.records import LlmRequest, LlmUsage, Record
+from record_store.records import LlmRequest, LlmUsage, Record, ToolsSnapshot
+from record_store.replay import state_at, typed
 from sidecar import ids
+from sidecar.agent.ports import HookBase
 from sidecar.agent.runtime import Agent
+from sidecar.agent.turn import Turn
 from sidecar.agent.view import WellFormed
 from sidecar.compaction.ports import SnipLimits, SummaryReply, SummaryRequest, WindowView
+from sidecar.compaction.service import CompactionService
 from sidecar.errors import Fault
 from sidecar.providers.errors import ProviderError
 from sidecar.providers.port import Binding, BlobReader, EncodedRequest, Finished, ModelInfo, RetryPolicy, TextChunk
@@ -26,6 +28,7 @@ from sidecar.providers.registry import Registry
 from sidecar.sessions.tasks import Tasks
 from sidecar.sessions.toolbox import Toolbox
 from sidecar.settings import Settings
+from sidecar.tools.registry import RECORD_TOOLS
 
 _log = structlog.get_logger("sidecar.compaction")
 
@@ -132,29 +135,20 @@ class CompactionPort:
         self._tasks.spawn(run, name)
 
     def enable_record_access(self) -> None:
-        if self._toolbox.enable_record_access():
+        if self._toolbox.lacks_record_access():
+            state = self._agent.state
+            joined = tuple(sorted({*state.builtin, *RECORD_TOOLS}))
+            self._agent.append(ToolsSnapshot(time=self.now_ms(), tools=state.tools, builtin=joined))
             self._refresh()
 
     def checkpoint(self) -> None:
         self._tasks.spawn(self._journal.checkpoint, "checkpoint")
 
     async def read_record(self, line: int) -> Record | None:
-        for one in self._journal.iterate(line, line):
-            for whole in decode_line(one.raw, line).records:
-                if isinstance(whole.record, Record):
-                    return whole.record
-        return None
+        return next((record for _, record in typed(self._journal.iterate(line, line))), None)
 
     async def entries_before(self, line: int) -> tuple[Entry, ...]:
-        def replay() -> tuple[Entry, ...]:
-            state = State()
-            for number, raw in self._journal.iterate(1, line - 1):
-                for whole in decode_line(raw, number).records:
-                    if isinstance(whole.record, Record):
-                        fold.apply(state, whole.record, number)
-            return tuple(state.entries)
-
-        return await anyio.to_thread.run_sync(replay)
+        return tuple((await anyio.to_thread.run_sync(state_at, self._journal, line - 1)).entries)
 
     async def summarize(self, request: SummaryRequest) -> SummaryReply:
         """One attempt: the bytes of the next step, or of a shortened list, and the instruction."""
@@ -227,6 +221,22 @@ class CompactionPort:
 
     def report(self, error: BaseException, doing: str) -> None:
         _log.error("compaction_failed_unexpectedly", doing=doing, reference=ids.new("err"), exc_info=error)
+
+
+class CompactionHook(HookBase):
+    """The compaction service, attached to the loop."""
+
+    def __init__(self, service: CompactionService) -> None:
+        self._service = service
+
+    async def on_will_begin_step(self, turn: Turn) -> None:
+        await self._service.on_will_begin_step(turn.turn_id)
+
+    async def on_did_finish_step(self, turn: Turn) -> None:
+        await self._service.on_did_finish_step(turn.turn_id)
+
+    async def on_request_error(self, turn: Turn, error: ProviderError) -> bool:
+        return await self._service.on_request_error(turn.turn_id, error)
 
 
 async def _collect(binding: Binding, encoded: EncodedRequest) -> tuple[str, Finished]:

@@ -19,6 +19,7 @@ from record_store.fold import State
 from record_store.records import ConfigUpdate, Metadata, Record, ToolsSnapshot
 from sidecar import ids
 from sidecar.agent.model import ModelLink
+from sidecar.approvals.rules import policy_of
 from sidecar.compaction.policy import resolve_compaction_policy
 from sidecar.errors import Fault
 from sidecar.providers.port import Prefix
@@ -140,6 +141,7 @@ class SessionManager:
         services = self._services
         layer = services.layers.check(config or {})
         settings = services.layers.settings(layer)
+        policy_of(settings.approval, cwd)
         if model is not None:
             services.registry.resolve(model, settings)
         name = session_id or ids.new("ses")
@@ -186,7 +188,7 @@ class SessionManager:
             raise _named(error, name) from error
         slot = Slot(name, EventHub(name))
         self._slots[name] = slot
-        session, _ = await self._seat(slot, opened)
+        session, _ = await self._seat(slot, opened, resumed=False)
         session.attach(client, None)
         if tools is not None:
             session.desk.hosts.bring(client, host_tools, ())
@@ -368,13 +370,13 @@ class SessionManager:
         except StoreError as error:
             raise _named(error, session_id) from error
 
-    async def _seat(self, slot: Slot, opened: OpenSession) -> tuple[Session, list[Recovered]]:
+    async def _seat(self, slot: Slot, opened: OpenSession, *, resumed: bool = True) -> tuple[Session, list[Recovered]]:
         try:
             journal, found = await opened.open_agent(MAIN_AGENT)
         except StoreError as error:
             raise _named(error, slot.session_id) from error
         desk = Desk.of(self._services, opened, slot.hub)
-        session = Session(desk, seat(desk, journal, MAIN_AGENT), self._prefixes.notes(desk))
+        session = Session(desk, seat(desk, journal, MAIN_AGENT, resumed=resumed), self._prefixes.notes(desk))
         slot.loaded = session
         for client in slot.hub.clients.values():
             session.desk.hosts.attached(client)

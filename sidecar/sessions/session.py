@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from protocol.chat import HostMessage
+from protocol.chat import CompactResult, HostMessage
 from protocol.info import ContextInfo, Recovered, SessionInfo
 from protocol.messages import Message, Origin, Part, ToolSpec
 from record_store.backend import MAIN_AGENT
@@ -18,12 +18,11 @@ from sidecar import ids
 from sidecar.agent.repair import records_to_settle
 from sidecar.agent.runtime import Agent
 from sidecar.agent.turn import TurnHandle
-from sidecar.compaction.policy import resolve_compaction_policy
+from sidecar.approvals.rules import policy_of
 from sidecar.errors import Fault
 from sidecar.sessions import content as border
 from sidecar.sessions import seeds
 from sidecar.sessions.assembly import Desk, Seat
-from sidecar.sessions.context_info import context_info
 from sidecar.sessions.info import session_info
 from sidecar.sessions.notes import TailNotes
 from sidecar.sessions.ports import Client
@@ -33,6 +32,7 @@ from sidecar.store_errors import store_fault
 
 _log = structlog.get_logger("sidecar.sessions")
 
+COMPACT_BUSY = "Cannot compact while a turn is active: wait for its end, or use when = next_step."
 BUSY = "This needs an idle session, and a turn is active."
 
 
@@ -127,17 +127,48 @@ class Session:
 
     def cancel(self, turn_id: str | None) -> bool:
         """Cancels the running turn, or a compaction that was asked for; False if there is neither, or another turn."""
-        return self.turns.cancel(turn_id)
+        return self.turns.cancel(turn_id) or (turn_id is None and self.main.compaction.cancel_manual())
+
+    # -- compaction
+
+    async def compact(self, agent_id: str, instruction: str | None, when: str) -> CompactResult:
+        """Compacts an agent's context now, or before its next step."""
+        seat = self.seat(agent_id)
+        if when == "next_step":
+            seat.compaction.queue_next_step(instruction)
+            return CompactResult(outcome="queued")
+        async with self.turns.exclusive(COMPACT_BUSY):
+            self.require_model()
+            await seat.agent.measuring.estimator.warm(e.message for e in seat.agent.meter.unmeasured(seat.agent.state))
+            done = await seat.compaction.compact_now(instruction)
+            await self._settle()
+        return CompactResult(
+            outcome=done.outcome,
+            compaction_id=done.compaction_id,
+            tokens_before=done.tokens_before,
+            tokens_after=done.tokens_after,
+        )
+
+    async def uncompact(self, compaction_id: str | None) -> int:
+        """Takes the last landing back; the tokens of the context then."""
+        async with self.turns.exclusive(BUSY):
+            tokens = await self.main.compaction.uncompact(compaction_id)
+            await self._settle()
+            return tokens
+
+    def seat(self, agent_id: str) -> Seat:
+        """A loaded agent's seat. Raises `session_not_found`."""
+        if agent_id != MAIN_AGENT:
+            raise Fault("session_not_found", f"There is no agent {agent_id!r} at work in this session.")
+        return self.main
 
     def agents(self) -> tuple[str, ...]:
         """Agents that are loaded."""
         return (MAIN_AGENT,)
 
     def context(self, agent_id: str) -> ContextInfo:
-        agent = self.main.agent
-        window, source = agent.window_and_source()
-        policy = resolve_compaction_policy(agent.reference, window, agent.settings)
-        return context_info(agent.state, policy, used=agent.used(), source=source)
+        seat = self.seat(agent_id)
+        return seat.compaction.context_info(seat.agent.last_cache)
 
     def agent(self, agent_id: str) -> Agent | None:
         """An agent of this session that is loaded."""
@@ -160,12 +191,14 @@ class Session:
                     )
                 return 0
             self._append(Undo(time=self._now(), turns=count, keep=marks[-count].start))
+            self.main.compaction.on_context_changed()
             await self._settle()
             return count
 
     async def clear(self) -> None:
         async with self.turns.exclusive(BUSY):
             self._append(Clear(time=self._now()))
+            self.main.compaction.on_context_changed()
             await self._settle()
 
     async def _seed(self, history: Sequence[HostMessage]) -> None:
@@ -239,6 +272,7 @@ class Session:
         if config is not None:
             merged = services.layers.check(merge(self.state.config, config))
             settings = services.layers.settings(merged)
+            policy_of(settings.approval, self.state.cwd)
         if model is not None:
             services.registry.resolve(model, settings)
         records: list[Record] = []
@@ -256,6 +290,7 @@ class Session:
             self._append(*records)
         self.main.refresh(self.desk)
         if records:
+            self.main.compaction.on_context_changed()
             await self._settle()
 
     def attach(self, client: Client, after_event: str | None) -> tuple[int, bool]:
@@ -274,13 +309,15 @@ class Session:
         records, settled = records_to_settle(self.state, self._now(), "restart")
         if records:
             self._append(*records)
-            await self._sync()
-        return [*found, *settled]
+        compaction = await self.main.compaction.settle_on_resume()
+        await self._sync()
+        return [*found, *settled, *([compaction] if compaction is not None else [])]
 
     async def end(self, *, close: bool) -> None:
         """Ends turns as cancelled and background work, writes everything down and lets the log go. With `close` the
         session takes no more input until it is resumed."""
         await self.turns.cancel_all()
+        await self.main.compaction.close()
         await self.desk.tasks.stop()
         try:
             if close:

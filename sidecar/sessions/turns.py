@@ -191,7 +191,7 @@ class Turns:
         stored = False
         with anyio.CancelScope(shield=True):
             stored = await self._finish(turn, handle, outcome, begun)
-        return stored
+        return stored  # noqa: RET504 - leaving the scope could swallow a return
 
     async def _begin(self, turn: Turn) -> None:
         agent = self._agent

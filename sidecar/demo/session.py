@@ -6,9 +6,7 @@ loopback. Prints a timeline of what happened; exit 0 when all of it did.
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,16 +17,18 @@ import anyio
 
 from protocol import events as e
 from protocol.messages import ToolSpec
-from scripts.demo_model import CHAPTERS, DemoModel
 from sidecar.client.client import SidecarClient
+from sidecar.client.errors import ConnectionLost
 from sidecar.client.host import HostCall, HostTool
+from sidecar.demo.model import CHAPTERS, DemoModel
+from sidecar.settings import environment
 
 CODE_WORD = "heliotrope"
 KEYS = ("SIDECAR_MODEL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")
 CONFIG = {
     "model": {"window": 12_000},
-    "compaction": {"tail_tokens": 1_000},
-    "loop_control": {"max_steps": 60},
+    "compaction": {"preset": "handoff"},
+    "loop_control": {"max_steps": 60, "compaction_trigger_ratio": 0.65},
 }
 
 
@@ -64,7 +64,9 @@ class Timeline:
             case e.ToolCallStarted(name=name, arguments=arguments):
                 self.tool_calls += 1
                 self.during_compaction += self._compacting
-                self.say(f"  tool call {name}({arguments}){'   (while the summary is made)' if self._compacting else ''}")
+                self.say(
+                    f"  tool call {name}({arguments}){'   (while the summary is made)' if self._compacting else ''}"
+                )
             case e.ToolResult(content=content, is_error=error):
                 size = sum(len(getattr(p, "text", "")) for p in content)
                 self.say(f"  tool result, {size:,} characters{', an error' if error else ''}")
@@ -97,7 +99,7 @@ class Timeline:
 @contextmanager
 def model_environment(scripted: bool) -> Iterator[tuple[dict[str, str], DemoModel | None]]:
     """The daemon's environment, and the scripted model if it is the one that is asked."""
-    env = dict(os.environ)
+    env = dict(environment())
     if not scripted:
         yield env, None
         return
@@ -185,7 +187,9 @@ async def demo(scripted: bool) -> int:
         env["SIDECAR_HOME"] = str(Path(home) / "home")
         cwd = str(Path(home) / "work")
         Path(cwd).mkdir()
-        timeline.say(f"model: {'scripted, at ' + model.base_url if model else env.get('SIDECAR_MODEL', 'as configured')}")
+        timeline.say(
+            f"model: {'scripted, at ' + model.base_url if model else env.get('SIDECAR_MODEL', 'as configured')}"
+        )
         session_id = ""
         with anyio.move_on_after(600) as limit:
             try:
@@ -207,23 +211,10 @@ async def demo(scripted: bool) -> int:
 
 def _only_lost(failures: BaseExceptionGroup[Exception]) -> bool:
     """Whether nothing went wrong but that the daemon is gone, which it is meant to be."""
-    from sidecar.client.errors import ConnectionLost
-
     return failures.split(ConnectionLost)[1] is None
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="demo", description=__doc__)
-    parser.add_argument("--scripted", action="store_true", help="the scripted model, whatever the environment says")
-    parser.add_argument("--local-model", action="store_true", help="a small real model that installs from PyPI")
-    args = parser.parse_args()
-    if args.local_model:
-        from scripts.local_model import run_with_local_model
-
-        return run_with_local_model(demo)
-    configured = any(os.environ.get(k) for k in KEYS)
-    return anyio.run(demo, args.scripted or not configured)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def main(scripted: bool) -> int:
+    """Runs the demo; 0 when everything that it shows has happened."""
+    configured = any(environment().get(k) for k in KEYS)
+    return anyio.run(demo, scripted or not configured)

@@ -47,7 +47,9 @@ def decide(messages: list[dict[str, Any]]) -> tuple[str, list[dict[str, str]]]:
     asked = any("read the log book" in text_of(m).lower() for m in messages if m["role"] == "user")
     following = max(read, default=0) + 1
     if asked and following <= CHAPTERS:
-        return f"Reading chapter {following}.", [{"name": "read_chapter", "arguments": json.dumps({"number": following})}]
+        return f"Reading chapter {following}.", [
+            {"name": "read_chapter", "arguments": json.dumps({"number": following})}
+        ]
     return f"I have read {len(read)} chapters; the log book is complete and the keeper's notes are in order.", []
 
 

@@ -1,0 +1,1 @@
+"""The main job, shown: a conversation with tools, a compaction, a kill and a resume."""
