@@ -108,7 +108,7 @@ class SidecarAgent:
     async def initialize(
         self, protocol_version: int, client_capabilities: Any = None, client_info: Any = None, **_: Any
     ) -> Any:
-        await self._bridge.client(client_info)
+        await self._bridge.client(client_info, client_capabilities)
         return InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
             agent_capabilities=AgentCapabilities(

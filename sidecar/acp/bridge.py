@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -10,17 +9,16 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from protocol.chat import ApprovalParams, ApprovalResult
-from sidecar.acp import permissions
+from protocol.editor import FileReadParams, FileWriteParams, TerminalRunParams, TerminalRunResult
+from sidecar.acp import lending, permissions
 from sidecar.acp.session import BridgedSession
-from sidecar.client import SidecarClient, SidecarError
+from sidecar.client import Answers, SidecarClient, SidecarError
 
 
 class Dial(Protocol):
     """A connection to the daemon for as long as the context is open."""
 
-    def __call__(
-        self, *, name: str, version: str, approve: Callable[[ApprovalParams], Awaitable[ApprovalResult]]
-    ) -> AbstractAsyncContextManager[SidecarClient]: ...
+    def __call__(self, *, name: str, version: str, answers: Answers) -> AbstractAsyncContextManager[SidecarClient]: ...
 
 
 class Bridge:
@@ -34,27 +32,58 @@ class Bridge:
         self._connecting = anyio.Lock()
         self._client: SidecarClient | None = None
 
-    async def client(self, info: Any = None) -> SidecarClient:
-        """The daemon's client; `info` is what the editor says of itself, if this is its `initialize`."""
+    async def client(self, info: Any = None, capabilities: Any = None) -> SidecarClient:
+        """The daemon's client; what the editor says of itself is given with its `initialize`."""
         async with self._connecting:
             if self._client is None:
                 name = getattr(info, "name", None) or "editor"
                 version = getattr(info, "version", None) or "0"
-                self._client = await self._tasks.start(self._hold, str(name), str(version))
+                answers = self._answers(capabilities)
+                self._client = await self._tasks.start(self._hold, str(name), str(version), answers)
             return self._client
 
     async def _hold(
-        self, name: str, version: str, *, task_status: TaskStatus[SidecarClient] = anyio.TASK_STATUS_IGNORED
+        self,
+        name: str,
+        version: str,
+        answers: Answers,
+        *,
+        task_status: TaskStatus[SidecarClient] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
-        async with self._dial(name=name, version=version, approve=self._approve) as client:
+        async with self._dial(name=name, version=version, answers=answers) as client:
             task_status.started(client)
             await anyio.sleep_forever()
 
-    async def _approve(self, request: ApprovalParams) -> ApprovalResult:
-        session = self.sessions.get(request.session_id)
+    # ---------------------------------------------------------------- what the editor answers
+
+    def _answers(self, capabilities: Any) -> Answers:
+        files = getattr(capabilities, "fs", None)
+        return Answers(
+            approve=self._approve,
+            read_file=self._read_file if getattr(files, "read_text_file", False) else None,
+            write_file=self._write_file if getattr(files, "write_text_file", False) else None,
+            run_command=self._run_command if getattr(capabilities, "terminal", False) else None,
+        )
+
+    def _session(self, session_id: str) -> BridgedSession:
+        session = self.sessions.get(session_id)
         if session is None:
             raise SidecarError(-32601, "method_not_found", "The editor has not opened this session")
-        return await permissions.ask(self.editor, session, request)
+        return session
+
+    async def _approve(self, request: ApprovalParams) -> ApprovalResult:
+        return await permissions.ask(self.editor, self._session(request.session_id), request)
+
+    async def _read_file(self, params: FileReadParams) -> str | None:
+        self._session(params.session_id)
+        return await lending.read_file(self.editor, params)
+
+    async def _write_file(self, params: FileWriteParams) -> bool:
+        self._session(params.session_id)
+        return await lending.write_file(self.editor, params)
+
+    async def _run_command(self, params: TerminalRunParams) -> TerminalRunResult:
+        return await lending.run_command(self.editor, self._session(params.session_id), params)
 
     # ---------------------------------------------------------------- sessions
 
