@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, Literal, Protocol
 from anyio import to_thread
 
 from protocol.messages import JsonObject
+from sidecar import logs
 from sidecar.approvals.rules import Policy, Subject, decide
 from sidecar.tools.confine import Confinement
 from sidecar.tools.port import HostTool, Tool, ToolContext
@@ -24,7 +24,7 @@ OPTIONS: tuple[Outcome, ...] = ("allow_once", "allow_session", "reject")
 ONCE: tuple[Outcome, ...] = ("allow_once", "reject")
 """For what must be asked each time."""
 
-logger = logging.getLogger(__name__)
+log = logs.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,8 @@ class ApprovalService:
             subject = subject_of(tool, context, arguments)
         verdict = decide(subject, policy, grants)
         if verdict.decision == "ask":
-            return await self.ask(tool, context, arguments)
+            preview = await _preview(tool, context, arguments)
+            return await self.ask(context, tool.spec.name, arguments, preview)
         allowed = verdict.decision == "allow"
         outcome: Outcome = "reject" if not allowed else "allow_once"
         if verdict.by is not None:
@@ -108,30 +109,30 @@ class ApprovalService:
 
     async def ask(
         self,
-        tool: Tool | HostTool,
         context: ToolContext,
+        name: str,
         arguments: JsonObject,
+        preview: str | None,
         options: tuple[Outcome, ...] = OPTIONS,
     ) -> Permission:
-        """Asks the host whatever the policy says, and records the answer."""
-        preview = await _preview(tool, context, arguments)
+        """Asks the host about one call, whatever the policy says, and records the answer."""
         request = ApprovalRequest(
             context.session_id,
             context.turn_id,
             context.tool_call_id,
-            tool.spec.name,
+            name,
             arguments,
             preview,
             options,
         )
         try:
             answer = await self._host.ask(request)
-        except Exception:  # whatever goes wrong with asking, the answer is no
-            logger.exception("asking for approval failed")
+        except Exception as error:  # whatever goes wrong with asking, the answer is no
+            log.error("asking for approval failed", tool=name, exc_info=error)
             answer = Unanswered("gone")
-        permission = _read(tool.spec.name, answer, options)
+        permission = _read(name, answer, options)
         assert permission.by is not None
-        self._record(context, tool.spec.name, permission.outcome, permission.by, permission.text or None)
+        self._record(context, name, permission.outcome, permission.by, permission.text or None)
         return permission
 
     def _record(self, context: ToolContext, name: str, outcome: Outcome, by: By, reason: str | None) -> None:
@@ -169,8 +170,8 @@ async def _preview(tool: Tool | HostTool, context: ToolContext, arguments: JsonO
         return None
     try:
         return await tool.preview(context, arguments)
-    except Exception:  # a question without a preview is better than none
-        logger.exception("the preview of %s failed", tool.spec.name)
+    except Exception as error:  # a question without a preview is better than none
+        log.warning("a preview failed", tool=tool.spec.name, exc_info=error)
         return None
 
 
