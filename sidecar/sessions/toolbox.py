@@ -20,6 +20,7 @@ from sidecar.approvals.service import ApprovalService
 from sidecar.errors import Fault
 from sidecar.sessions import content as border
 from sidecar.sessions.asking import ApprovalLogs, SessionApprovals
+from sidecar.sessions.lending import HostFiles, HostTerminal
 from sidecar.sessions.log_access import LogRecords, LogTodos
 from sidecar.sessions.toolports import ToolDesk
 from sidecar.settings import Settings
@@ -156,7 +157,8 @@ class Toolbox:
             environment=desk.environment,
             records=RecordReader(self._records, min(READ_BYTES, self._settings.tools.spill_bytes - 500)),
             todos=self._todos,
-            files=desk.files,
+            files=HostFiles(desk.hosts, desk.session_id),
+            terminal=HostTerminal(desk.hosts, desk.session_id, call.call.id),
             secret_names=secret_names(self._settings),
         )
 
