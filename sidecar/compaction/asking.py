@@ -9,7 +9,7 @@ from typing import Literal
 from protocol.events import RetryScheduled
 from protocol.messages import Message, Origin, TextPart, Usage
 from record_store.fold import Entry
-from sidecar.compaction import material, summarizer, summary_prompt, triggers
+from sidecar.compaction import material, summarizer, summary_prompt
 from sidecar.compaction.gauge import Gauge
 from sidecar.compaction.policy import Policy
 from sidecar.compaction.ports import AgentPort, SummaryReply, SummaryRequest
@@ -110,10 +110,9 @@ class Asker:
     ) -> tuple[summarizer.Progress, summarizer.Action]:
         policy, tokens, overflow = self._policy, 0, False
         if isinstance(outcome, ProviderError):
-            size = self._input_tokens(ask)
-            overflow = triggers.is_overflow(outcome, size, self._gauge.window_of(policy.model))
+            overflow = outcome.kind == "overflow" or outcome.too_large
             if overflow:
-                self._gauge.teach(outcome, size, policy.model)
+                self._gauge.teach(outcome, self._input_tokens(ask), policy.model)
         else:
             tokens = self._sizes.text(outcome.text)
         return summarizer.next_attempt(

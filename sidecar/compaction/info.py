@@ -7,7 +7,7 @@ from record_store.fold import Landing
 from sidecar.compaction import breakers, triggers
 from sidecar.compaction.policy import Policy
 from sidecar.compaction.ports import AgentPort
-from sidecar.compaction.run import Running
+from sidecar.compaction.running import Running
 
 
 def context_info(

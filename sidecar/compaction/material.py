@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from protocol.messages import ImagePart, Message, Part, TextPart
+from protocol.messages import ImagePart, Message, Origin, Part, TextPart
 from record_store.fold import Entry
 from sidecar.compaction import free_half, regions
 from sidecar.compaction.sizes import Sizes, cut_text
@@ -90,6 +90,6 @@ def _as_text(entries: Sequence[Entry]) -> Entry:
         role="user",
         content=(TextPart("\n".join(lines)),),
         time=first.message.time,
-        origin=first.message.origin,
+        origin=Origin("injection", variant="compaction_cut"),
     )
     return Entry(told, first.line)

@@ -88,21 +88,6 @@ def widen(safe: Sequence[bool], start: int) -> int:
     return start
 
 
-def next_safe(safe: Sequence[bool], start: int) -> int:
-    """The nearest safe position after `start`."""
-    start += 1
-    while start < len(safe) - 1 and not safe[start]:
-        start += 1
-    return min(start, len(safe) - 1)
-
-
-def last_group(messages: Sequence[Message]) -> int:
-    """Where the smallest well-paired end of a list begins: its last message, with the call that it answers."""
-    if not messages:
-        return 0
-    return widen(safe_starts(messages), len(messages) - 1)
-
-
 def tail_by_messages(messages: Sequence[Message], count: int) -> int:
     """Where a tail of the last `count` messages begins, widened backwards until its pairs are whole."""
     return widen(safe_starts(messages), max(0, len(messages) - count))
@@ -146,14 +131,3 @@ def span_lines(entries: Sequence[Entry], last: Landing | None) -> tuple[int, int
     if not lines:
         return covered, covered
     return min(lines), max(lines)
-
-
-def has_open_call(messages: Sequence[Message]) -> bool:
-    """Whether a call is not answered (yet)."""
-    open_calls: set[str] = set()
-    for message in messages:
-        if message.role == "assistant":
-            open_calls.update(call.id for call in message.tool_calls or ())
-        elif message.role == "tool" and message.tool_call_id is not None:
-            open_calls.discard(message.tool_call_id)
-    return bool(open_calls)

@@ -7,9 +7,6 @@ piece of code without an `await`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
-
 import anyio
 
 from protocol.events import (
@@ -19,71 +16,19 @@ from protocol.events import (
     CompactionLanded,
     CompactionStarted,
 )
-from protocol.messages import Message, Origin, TextPart
-from record_store.fold import Bracket, Entry
-from record_store.records import (
-    AppendMessage,
-    ApplyCompaction,
-    Breakers,
-    CompactionCancel,
-    CompactionStart,
-    CompactionSummary,
-    Mode,
-    Record,
-    Trigger,
-)
+from record_store.fold import Bracket
+from record_store.records import Breakers, CompactionCancel, CompactionStart, CompactionSummary, Mode, Trigger
 from sidecar import ids
 from sidecar.compaction import breakers as circuit
-from sidecar.compaction import excerpt, landing, regions, sizes, summary_prompt
+from sidecar.compaction import excerpt, regions
 from sidecar.compaction.asking import Asker, Failure, Summary
 from sidecar.compaction.circuits import Circuits, after_manual_request
 from sidecar.compaction.gauge import Gauge
+from sidecar.compaction.lander import Lander
 from sidecar.compaction.policy import Policy
 from sidecar.compaction.ports import AgentPort
-from sidecar.compaction.shape import Shaped, Span, build_shape
+from sidecar.compaction.running import End, Running
 from sidecar.errors import Fault
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """How a compaction ended; `reason` is None for `landed`, tokens are 0 for the others."""
-
-    compaction_id: str
-    kind: Literal["landed", "discarded", "failed"]
-    reason: str | None = None
-    pre_tokens: int = 0
-    post_tokens: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Running:
-    """A compaction under way.
-
-    `at_block`: a turn goes no further without it, so an excerpt is better than nothing. `failure` is why no model's
-    summary came. `closing`: it is landing, and can no longer be cancelled.
-    """
-
-    compaction_id: str
-    trigger: Trigger
-    mode: Mode
-    policy: Policy
-    original: tuple[Entry, ...]
-    lines: tuple[int, int]
-    pre_tokens: int
-    started_at: int
-    instruction: str | None = None
-    at_block: bool = False
-    attempts: int = 0
-    failure: str | None = None
-    summary: Summary | None = None
-    closing: bool = False
-    end: End | None = None
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    done: anyio.Event = field(default_factory=anyio.Event)
-
-    @property
-    def manual(self) -> bool:
-        return self.trigger == "manual"
 
 
 class Runs:
@@ -93,6 +38,7 @@ class Runs:
         self._port = port
         self._gauge = gauge
         self._circuits = circuits
+        self._lander = Lander(port, gauge)
         self._parked = 0
         self.running: Running | None = None
 
@@ -157,7 +103,7 @@ class Runs:
         port, policy = self._port, running.policy
         await port.sync()
         if not policy.summarizer:
-            running.summary = self._excerpt(running)
+            running.summary = _excerpt(running, self._gauge)
             return
         asker = Asker(
             port,
@@ -173,7 +119,7 @@ class Runs:
         if isinstance(made, Failure):
             running.failure = made.reason
             if running.at_block:
-                running.summary = self._excerpt(running)
+                running.summary = _excerpt(running, self._gauge)
             else:
                 self._fail(running, made.reason)
             return
@@ -186,10 +132,6 @@ class Runs:
         with anyio.CancelScope(shield=True):
             await port.sync()
         running.summary = made
-
-    def _excerpt(self, running: Running) -> Summary:
-        text = excerpt.excerpt(running.original, running.policy.window, self._gauge.sizes())
-        return Summary(text, "excerpt")
 
     # ------------------------------------------------------------ waiting and cancelling
 
@@ -222,7 +164,7 @@ class Runs:
     def cancel_if_stale(self) -> None:
         """Stops paying for a summary of what is no longer there."""
         running = self.running
-        if running is not None and not self._is_safe(running):
+        if running is not None and not self._lander.is_safe(running):
             self.cancel(running, "stale")
 
     # ------------------------------------------------------------ landing
@@ -267,26 +209,20 @@ class Runs:
     async def _close(self, running: Running, summary: Summary) -> None:
         """Lands `summary`, or says why not. Ends the compaction, whatever happens."""
         try:
-            landed = self._land(running, summary)
-            if landed is not None:
-                await self._port.sync()
-                self._tell_landed(running, summary, *landed)
+            line, end = self._lander.land(running, summary)
+            match end.kind:
+                case "landed":
+                    await self._port.sync()
+                    self._tell_landed(running, summary, line, end)
+                case "discarded":
+                    self._discard(running, end.reason or "stale")
+                case "failed":
+                    self._fail(running, end.reason or "no_gain")
         except Fault as fault:
             self._fail(running, fault.reason)
         except Exception as error:
             self._port.report(error, "landing a compaction")
             self._fail(running, "internal")
-
-    def _land(self, running: Running, summary: Summary) -> tuple[int, End] | None:
-        """Check and append in one piece: the record's line. None if it may not land or would bring nothing."""
-        if not self._is_safe(running):
-            self._discard(running, "stale")
-            return None
-        shaped, pre, post = self._weigh(running, summary)
-        if not landing.has_gain(pre, post):
-            self._fail(running, running.failure or "no_gain")
-            return None
-        return self._apply(running, summary, shaped, pre, post)
 
     def _tell_landed(self, running: Running, summary: Summary, line: int, end: End) -> None:
         """After the record is on disk, and not before."""
@@ -302,66 +238,6 @@ class Runs:
         )
         self._finish(running, end)
         self._port.checkpoint()
-
-    def _is_safe(self, running: Running) -> bool:
-        return landing.history_safe_to_compact(self._port.state.entries, running.original, running.policy.landing)
-
-    def _weigh(self, running: Running, summary: Summary) -> tuple[Shaped, int, int]:
-        """The shape, and the whole context's tokens before and after it."""
-        port, state, measure = self._port, self._port.state, self._gauge.sizes()
-        prefix = self._gauge.prefix_tokens()
-        span = Span(
-            compaction_id=running.compaction_id,
-            entries=running.original,
-            time=port.now_ms(),
-            prefix_tokens=prefix,
-            wire_path=port.wire_path,
-            windows=[*((past.first_line, past.last_line) for past in state.landings), running.lines],
-            record_access=port.settings.tools.record_access,
-            todos=state.todos,
-            skills=state.skills,
-            elided=state.elided_tokens,
-        )
-        shaped = build_shape(running.policy, span, summary.text, measure)
-        added = state.entries[len(running.original) :]
-        post = prefix + shaped.tokens + sizes.total((e.message for e in added), measure)
-        return shaped, port.used(), post
-
-    def _apply(self, running: Running, summary: Summary, shaped: Shaped, pre: int, post: int) -> tuple[int, End]:
-        """One append: from here on the context is the compacted one."""
-        port, state, policy = self._port, self._port.state, running.policy
-        now = circuit.after_landing(state.breakers, post, policy, manual=running.manual)
-        applied = ApplyCompaction(
-            port.now_ms(),
-            running.compaction_id,
-            policy.shape,
-            summary.kind,
-            message_count=len(running.original),
-            replacement=shaped.replacement,
-            pre_tokens=pre,
-            post_tokens=post,
-            replacement_count=len(shaped.replacement),
-            elided_tokens=shaped.elided,
-            breakers=now,
-        )
-        records: list[Record] = [applied]
-        if now.refills_open and not state.breakers.refills_open:
-            records.append(AppendMessage(port.now_ms(), self._thrashing_reminder(running)))
-        line = port.append(*records)[0]
-        try:
-            port.enable_record_access()
-        except Fault as fault:
-            port.report(fault, "offering the record tools")
-        return line, End(running.compaction_id, "landed", None, pre, post)
-
-    def _thrashing_reminder(self, running: Running) -> Message:
-        return Message(
-            id=f"{running.compaction_id}.thrashing",
-            role="user",
-            content=(TextPart(summary_prompt.THRASHING),),
-            time=self._port.now_ms(),
-            origin=Origin("injection", variant=regions.THRASHING_VARIANT),
-        )
 
     # ------------------------------------------------------------ the other ends
 
@@ -398,3 +274,8 @@ class Runs:
         self.running = None
         self._circuits.announce()
         running.done.set()
+
+
+def _excerpt(running: Running, gauge: Gauge) -> Summary:
+    """A summary that no model was asked for."""
+    return Summary(excerpt.excerpt(running.original, running.policy.window, gauge.sizes()), "excerpt")

@@ -20,7 +20,8 @@ from sidecar.compaction.info import context_info
 from sidecar.compaction.policy import Policy
 from sidecar.compaction.ports import AgentPort
 from sidecar.compaction.rewrites import Rewrites
-from sidecar.compaction.run import End, Running, Runs
+from sidecar.compaction.run import Runs
+from sidecar.compaction.running import End, Running
 from sidecar.compaction.shape import Span, build_shape
 from sidecar.compaction.triggers import Verdict
 from sidecar.compaction.uncompact import uncompact
