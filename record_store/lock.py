@@ -1,9 +1,9 @@
 """One writer for a session: a lock of the operating system on `lock` in its directory, with who holds it inside.
 
-The system frees the lock when its holder dies, however it dies: there is nothing to wait for and nothing to guess from
-a pid. The file holds one line of 256 bytes, `{"token":n,"pid":p,"host":"h","time":ms}` filled up with spaces, written
-in one piece. `token` is the fencing token: larger than every one before, and no smaller than the time in
-milliseconds, so that it grows even when the file was lost or torn.
+The system frees the lock when its holder dies, however it dies: there is nothing to wait for and nothing to guess
+from a pid. The file holds one line of 256 bytes, `{"token":n,"pid":p,"host":"h"}` filled up with spaces, written in
+one piece. `token` is the fencing token: larger than every one before, and no smaller than the time in microseconds,
+so that it grows even when the file was lost or torn. `pid` is 0 when it was given back.
 
 A holder that lost its right (the file was removed or replaced, or a system without working locks let a second one in)
 finds another token there and is refused.
@@ -143,7 +143,7 @@ def acquire(paths: SessionPaths, session_id: str) -> SessionLock:
             raise _locked(fd, session_id)
         if _key(paths) != key:
             raise SessionNotFound(f"session {session_id} is being removed")
-        token = max(_read(fd)[0] + 1, time.time_ns() // 1_000_000)
+        token = max(_read(fd)[0] + 1, time.time_ns() // 1_000)
         lease = Lease(session_id, token, os.getpid(), _host())
         _write(fd, _line(lease))
         if failpoints.on:

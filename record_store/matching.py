@@ -78,7 +78,7 @@ class PatternMatcher:
             raise InvalidQuery("grep", "not a valid pattern")
 
     def matches(self, texts: Sequence[str]) -> list[bool]:
-        return [answer == 1 for answer in self._ask(texts, len(texts))]
+        return [answer == 1 for answer in self._ask(texts, len(texts))] if texts else []
 
     def _ask(self, texts: Sequence[str], count: int) -> bytes:
         """Sends texts, waits for one byte for each. The child reads all of them before it answers."""

@@ -20,15 +20,19 @@ from record_store.records import Record
 from record_store.threads import blocking
 
 MAX_LIMIT = 1_000
-MAX_PAGE_BYTES = 8 << 20
-"""A page ends at it, but holds at least one record."""
-
-MAX_SCANNED_BYTES = 512 << 20
-MAX_SCAN_S = 3.0
-"""After so much the page ends where it is, possibly empty, with a cursor to go on."""
 
 _BATCH = 256
 _BATCH_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What one page may cost. After so many bytes or seconds it ends where it is, possibly empty, with a cursor to go
+    on. It holds at most `page_bytes`, but one record at least."""
+
+    scanned_bytes: int = 512 << 20
+    seconds: float = 3.0
+    page_bytes: int = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,15 +77,15 @@ async def search(log: LogReader, query: Query) -> Page:
     return await blocking(search_now, log, query)
 
 
-def search_now(log: LogReader, query: Query) -> Page:
+def search_now(log: LogReader, query: Query, budget: Budget = Budget()) -> Page:
     """The same, blocking."""
     line, place = _parse_cursor(query.cursor, max(1, query.from_line or 1))
     last = log.last_line if query.to_line is None else min(query.to_line, log.last_line)
-    page = _PageBuilder(max(1, min(query.limit, MAX_LIMIT)))
+    page = _PageBuilder(max(1, min(query.limit, MAX_LIMIT)), budget.page_bytes)
     if line > last:
         return Page((), None)
     needle = _needle(query)
-    scan = _Scan(log.iterate(line, last), line, place, frozenset(query.types or ()), needle)
+    scan = _Scan(log.iterate(line, last), (line, place), frozenset(query.types or ()), needle, budget)
     if not query.grep:
         page.take(scan)
     else:
@@ -104,17 +108,23 @@ class _Scan:
     """Whole records of the right types, until the budget is spent. `at` is the line that comes next."""
 
     def __init__(
-        self, lines: Iterator[Line], first: int, place: int, types: frozenset[str], needle: bytes | None
+        self,
+        lines: Iterator[Line],
+        first: tuple[int, int],
+        types: frozenset[str],
+        needle: bytes | None,
+        budget: Budget,
     ) -> None:
-        self.at = first
+        self.at = first[0]
         self._lines = lines
-        self._first = (first, place)
+        self._first = first
         self._types = types
+        self._budget = budget
         self._tags = tuple(b'"type":"%b"' % kind.encode() for kind in types)
         self._needle = needle
 
     def __iter__(self) -> Iterator[_Found]:
-        bytes_left, ends = MAX_SCANNED_BYTES, time.monotonic() + MAX_SCAN_S
+        bytes_left, ends = self._budget.scanned_bytes, time.monotonic() + self._budget.seconds
         for line, raw in self._lines:
             self.at = line
             if self._may_match(raw):
@@ -145,15 +155,16 @@ def _tag(record: Record | decoder.Unknown) -> str:
 
 
 class _PageBuilder:
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, max_bytes: int) -> None:
         self._limit = limit
+        self._max_bytes = max_bytes
         self._hits: list[Hit] = []
         self._bytes = 0
         self._next: _Found | None = None
 
     def take(self, found: Iterator[_Found] | _Scan) -> None:
         for one in found:
-            if len(self._hits) >= self._limit or (self._hits and self._bytes + len(one.raw) > MAX_PAGE_BYTES):
+            if len(self._hits) >= self._limit or (self._hits and self._bytes + len(one.raw) > self._max_bytes):
                 self._next = one
                 return
             self._hits.append(Hit(one.line, decoder.as_object(one.raw)))
@@ -207,6 +218,6 @@ def _parse_cursor(cursor: str | None, first: int) -> tuple[int, int]:
     if cursor is None:
         return first, 0
     line, dot, place = cursor.partition(".")
-    if not (dot and line.isdecimal() and place.isdecimal() and len(cursor) < 32):
+    if not (dot and cursor.isascii() and line.isdigit() and place.isdigit() and len(cursor) < 32):
         raise InvalidQuery("cursor", "not a cursor of this query")
     return max(first, int(line)), int(place) if int(line) >= first else 0
