@@ -13,7 +13,7 @@ from sidecar.rpc.envelope import Batch, Invalid, Notification, Request, RequestI
 from sidecar.rpc.port import Peer
 
 MAX_OPEN_CALLS = 1000
-"""Of one connection; as many as one batch may hold. More are answered `overloaded`."""
+"""Of one connection; as many as one batch may hold."""
 
 Send = Callable[[bytes], None]
 
@@ -102,6 +102,11 @@ class Calls:
         self._by_id: dict[tuple[bool, RequestId], Call] = {}
         self._idle = anyio.Event()
 
+    @property
+    def are_too_many(self) -> bool:
+        """Whether the newest call is one more than the connection may have open."""
+        return len(self._open) > MAX_OPEN_CALLS
+
     def take(self, message: Request | Notification | Invalid) -> None:
         self._take(message, self._send)
 
@@ -119,14 +124,6 @@ class Calls:
                 answer(codec.failure(message.id, message.fault.as_error()))
             return
         call = Call(self, message, answer)
-        if len(self._open) >= MAX_OPEN_CALLS:
-            fault = Fault(
-                "overloaded",
-                f"This connection has {MAX_OPEN_CALLS} calls open",
-                hint="wait for an answer, then send it again",
-            )
-            call.fail(fault)
-            return
         self._open.add(call)
         self._by_id[_key(call.id)] = call
         self._accept(call)

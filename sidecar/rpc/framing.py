@@ -97,8 +97,10 @@ class _Frame:
             self._buffer += piece
             if len(self._buffer) <= limit:
                 return
-            self._head = bytes(self._buffer[:SAMPLE_BYTES])
+            self._head = bytes(self._buffer[: min(SAMPLE_BYTES, limit)])
+            self._tail = bytes(self._buffer[-SAMPLE_BYTES:])
             self._buffer = bytearray()
+            return
         self._tail = (self._tail + piece[-SAMPLE_BYTES:])[-SAMPLE_BYTES:]
 
     def take(self) -> bytearray | Oversized:

@@ -16,13 +16,18 @@ import anyio
 from protocol.version import VERSION
 from sidecar import logs
 from sidecar.errors import Fault
-from sidecar.rpc.calls import Call
+from sidecar.rpc.calls import MAX_OPEN_CALLS, Call
 from sidecar.rpc.handshake import check_initialize, check_shutdown, initialize_result
 from sidecar.rpc.peer import Connection
 from sidecar.rpc.port import Application, Peer, ShutdownMode
 
 CANCEL_METHODS = ("$/cancel_request", "$/cancelRequest")
 _STARTED = time.monotonic()
+_OVERLOADED = Fault(
+    "overloaded",
+    f"This connection has {MAX_OPEN_CALLS} calls open",
+    hint="wait for an answer, then send it again",
+)
 
 log = logs.get(__name__)
 
@@ -69,6 +74,8 @@ class Gate:
             except Exception as error:
                 log.error("a call failed", method=call.method, peer=connection.id, exc_info=error)
                 call.fail(Fault("internal", "An internal error happened", hint="the daemon's log has the details"))
+        elif connection.calls.are_too_many:
+            call.fail(_OVERLOADED)
         elif self._refusal is not None:
             call.fail(self._refusal)
         elif self._runner is not None:

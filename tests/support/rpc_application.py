@@ -2,8 +2,8 @@
 
     python -m tests.support.rpc_application serve --stdio
 
-`FAKE_APPLICATION` in the environment is a JSON object: `load_s` (how long the import takes), `fault` (a reason with which
-`build` fails), `crash` (the lifespan fails), `hang` (shutdown never returns), `limits` (of the port).
+`FAKE_APPLICATION` in the environment is a JSON object: `load_s` (how long the import takes), `fault` (a reason with
+which `build` fails), `crash` (the lifespan fails), `hang` (shutdown never returns), `limits` (of the port).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def _main() -> None:
 
 def _application_class() -> Callable[[Any], Any]:
     import anyio
+    import anyio.lowlevel
 
     from sidecar.errors import Fault
     from sidecar.rpc.codec import notification
@@ -159,7 +160,10 @@ def _application_class() -> Callable[[Any], Any]:
             return {"answers": answers}
 
         async def do_stream(self, peer: Peer, params: dict[str, Any]) -> Any:
-            """Deltas to all peers as a turn would send them; waits only for peers that are congested."""
+            """Deltas to all peers as a turn would send them, no faster than the caller reads.
+
+            For the others it waits only while they are congested.
+            """
             offset = 0
             text = params.get("text", "0123456789")
             for number in range(params["deltas"]):
@@ -169,8 +173,9 @@ def _application_class() -> Callable[[Any], Any]:
                     one.notify_event(delta)
                     if one.congested:
                         await one.writable()
-                if number % 50 == 0:
-                    await anyio.sleep(0)
+                await peer.writable()
+                if number % 5 == 0:
+                    await anyio.lowlevel.checkpoint()
             event = {"session_id": "s1", "agent_id": "main", "event_id": "00000000-2", "event": {"type": "turn_ended"}}
             shared = SharedEvent("s1", notification("agent.chat.event", event))
             for one in list(self.peers.values()):
@@ -189,12 +194,12 @@ def _application_class() -> Callable[[Any], Any]:
         async def do_print(self, peer: Peer, params: dict[str, Any]) -> Any:
             print("printed by a library", flush=True)
             os.write(1, b"written to descriptor 1\n")
-            subprocess.run([sys.executable, "-c", "print('printed by a child')"], check=True)  # noqa: ASYNC221
+            subprocess.run([sys.executable, "-c", "print('printed by a child')"], check=True)
             return {"stdin": os.read(0, 10).decode()}
 
         async def do_block(self, peer: Peer, params: dict[str, Any]) -> Any:
             """Holds up the whole loop."""
-            time.sleep(params["seconds"])  # noqa: ASYNC251
+            time.sleep(params["seconds"])
             return {}
 
     return FakeApplication
