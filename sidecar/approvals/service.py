@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -130,15 +130,12 @@ class ApprovalService:
         except Exception as error:  # whatever goes wrong with asking, the answer is no
             log.error("asking for approval failed", tool=name, exc_info=error)
             answer = Unanswered("gone")
-        permission = _read(name, answer, options)
-        assert permission.by is not None
-        self._record(context, name, permission.outcome, permission.by, permission.text or None)
-        return permission
+        outcome, by, why = _read(answer, options)
+        self._record(context, name, outcome, by, why)
+        return Permission(outcome != "reject", "" if why is None else _refusal(name, why), outcome, by)
 
     def _record(self, context: ToolContext, name: str, outcome: Outcome, by: By, reason: str | None) -> None:
-        self._log.record_approval(
-            tool_call_id=context.tool_call_id, name=name, outcome=outcome, by=by, reason=reason or None
-        )
+        self._log.record_approval(tool_call_id=context.tool_call_id, name=name, outcome=outcome, by=by, reason=reason)
 
 
 def subject_of(tool: Tool | HostTool, context: ToolContext, arguments: JsonObject) -> Subject:
@@ -175,23 +172,25 @@ async def _preview(tool: Tool | HostTool, context: ToolContext, arguments: JsonO
         return None
 
 
-def _read(name: str, answer: Any, options: tuple[Outcome, ...]) -> Permission:
-    """What an answer means; anything that is not clearly a yes is a no."""
-    if isinstance(answer, Unanswered):
-        why = {
-            "nobody": "nobody is connected who could approve it",
-            "gone": "the one who could approve it has gone",
-            "timeout": "nobody answered in time",
-        }[answer.why]
-        return Permission(False, _refusal(name, why), "reject", "nobody")
-    outcome = answer.get("outcome") if isinstance(answer, Mapping) else None
-    given = answer.get("reason") if isinstance(answer, Mapping) else None
-    reason = clip(clean(given), 2000) if isinstance(given, str) else ""
-    if isinstance(outcome, str) and outcome in options and outcome != "reject":
-        return Permission(True, "", "allow_session" if outcome == "allow_session" else "allow_once", "host")
-    if outcome != "reject":
-        return Permission(False, _refusal(name, "the host's answer could not be read"), "reject", "host")
-    return Permission(False, _refusal(name, f"the user said no{': ' + reason if reason else ''}"), "reject", "host")
+def _read(answer: Any, options: tuple[Outcome, ...]) -> tuple[Outcome, By, str | None]:
+    """What an answer means, who gave it, and why it is no; anything that is not clearly a yes is a no."""
+    match answer:
+        case Unanswered(why):
+            return "reject", "nobody", _UNANSWERED[why]
+        case {"outcome": ("allow_once" | "allow_session") as outcome} if outcome in options:
+            return outcome, "host", None
+        case {"outcome": "reject", "reason": str(reason)} if reason.strip():
+            return "reject", "host", f"the user said no: {clip(clean(reason.strip()), 2000)}"
+        case {"outcome": "reject"}:
+            return "reject", "host", "the user said no"
+    return "reject", "host", "the host's answer could not be read"
+
+
+_UNANSWERED = {
+    "nobody": "nobody is connected who could approve it",
+    "gone": "the one who could approve it has gone",
+    "timeout": "nobody answered in time",
+}
 
 
 def _refusal(name: str, why: str) -> str:

@@ -91,7 +91,7 @@ def _not_found(text: str, old: str, name: str) -> Refused:
 
 
 def _numbered(text: str, old: str) -> str | None:
-    bare = re.sub(r"(?m)^ *\d+[\t:|] ?", "", old)
+    bare = re.sub(r"(?m)^ *\d+(?:\t|[:|] ?)", "", old)
     if bare != old and bare.strip() and bare in text:
         return "It begins its lines with numbers that are not in the file: leave them out."
     return None

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
@@ -217,7 +218,7 @@ class Server:
         return outcome or ToolOutcome.error(f"The MCP server {self.name} does not keep its session.")
 
     async def _call_once(self, tool: str, arguments: JsonObject) -> ToolOutcome | None:
-        await anyio.sleep(0)  # lets the end of a server that died since the last call be seen first
+        await anyio.lowlevel.checkpoint()  # lets the end of a server that died since the last call be seen first
         connection = self.connection()
         await connection.settled.wait()
         if connection.client is None or connection.calls is None:
