@@ -17,6 +17,9 @@ from sidecar.errors import Fault
 
 JsonFields = dict[str, Any]
 
+DEFAULT_MAX_TOKENS = 8_192
+"""Output limit of a model of the Messages dialect whose own is not known: the dialect requires one."""
+
 
 class ChatQuirks(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Of an endpoint that speaks chat completions."""
@@ -50,8 +53,8 @@ class MessagesQuirks(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     cache_control: bool = True
     images: bool = True
-    default_max_tokens: int = 8_192
-    """`max_tokens` when neither the request nor the model table has one; the dialect requires it."""
+    default_max_tokens: int = DEFAULT_MAX_TOKENS
+    """`max_tokens` when neither the request nor the model table has one."""
     auth: Literal["x-api-key", "bearer"] = "x-api-key"
     extra_body: JsonFields = field(default_factory=dict)
 

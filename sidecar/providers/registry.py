@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
@@ -24,7 +24,7 @@ from sidecar.providers import catalog
 from sidecar.providers.catalog import ListedModel, resolve_info
 from sidecar.providers.errors import ProviderError
 from sidecar.providers.port import Binding, ModelInfo, Provider, RetryPolicy, WindowOrigin
-from sidecar.providers.quirks import chat_quirks, is_loopback, messages_quirks
+from sidecar.providers.quirks import DEFAULT_MAX_TOKENS, chat_quirks, is_loopback, messages_quirks
 from sidecar.settings import ProviderSettings, Settings
 
 if TYPE_CHECKING:
@@ -140,15 +140,21 @@ class Registry:
         return Binding(reference, provider, model, self.info(reference, settings))
 
     def info(self, reference: str, settings: Settings) -> ModelInfo:
-        """What is known of a model now. Where configuration and table are silent on its window, the provider is asked
-        in the background; until it answers the fallback holds."""
+        """What is known of a model now; a dialect that has to name an output limit always has one.
+
+        Where configuration and table are silent on the window, the provider is asked in the background; until it
+        answers the fallback holds.
+        """
         name, _, model = reference.partition("/")
         info = resolve_info(reference, settings, None)
-        if info.window_source != "fallback" or name_is_scripted(name, settings):
-            return info
-        known = self._ask(name, settings)
-        listed = known.rows.get(model) if known is not None and known.rows is not None else None
-        return info if listed is None else resolve_info(reference, settings, listed)
+        if info.window_source == "fallback" and not name_is_scripted(name, settings):
+            known = self._ask(name, settings)
+            listed = known.rows.get(model) if known is not None and known.rows is not None else None
+            if listed is not None:
+                info = resolve_info(reference, settings, listed)
+        if info.max_output is None and _dialect(name, settings) == "anthropic":
+            info = replace(info, max_output=DEFAULT_MAX_TOKENS)
+        return info
 
     async def models(self, settings: Settings) -> tuple[ModelListing, ...]:
         """Every model that could be asked with these settings: of each usable provider its own list where it can be
@@ -195,8 +201,7 @@ class Registry:
         return found
 
     def _make(self, name: str, row: ProviderSettings, built_in: BuiltIn | None) -> Provider:
-        usual: DialectName = built_in.dialect if built_in else "scripted" if name == SCRIPTED else "openai"
-        dialect = row.dialect or usual
+        dialect = row.dialect or _usual_dialect(name)
         if dialect == "scripted":
             from sidecar.providers.scripted import ScriptedProvider
 
@@ -358,9 +363,18 @@ def _max_output(reference: str) -> int | None:
     return row.max_output if row is not None else None
 
 
-def name_is_scripted(name: str, settings: Settings) -> bool:
+def _usual_dialect(name: str) -> DialectName:
+    built_in = BUILT_IN.get(name)
+    return built_in.dialect if built_in is not None else "scripted" if name == SCRIPTED else "openai"
+
+
+def _dialect(name: str, settings: Settings) -> DialectName:
     row = settings.providers.get(name)
-    return (row.dialect == "scripted") if row is not None and row.dialect is not None else name == SCRIPTED
+    return (row.dialect if row is not None else None) or _usual_dialect(name)
+
+
+def name_is_scripted(name: str, settings: Settings) -> bool:
+    return _dialect(name, settings) == "scripted"
 
 
 def _check_script(model: str) -> None:

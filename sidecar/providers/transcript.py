@@ -70,9 +70,10 @@ class Codec(Protocol):
 class Tape:
     """Bytes that only grow, in few chunks, with a running hash."""
 
-    __slots__ = ("_hash", "_sealed", "_starts", "_tail", "_tail_size", "size")
+    __slots__ = ("_hash", "_seal_bytes", "_sealed", "_starts", "_tail", "_tail_size", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, seal_bytes: int = SEAL_BYTES) -> None:
+        self._seal_bytes = seal_bytes
         self.size = 0
         self._sealed: list[bytes] = []
         self._starts: list[int] = []
@@ -85,7 +86,7 @@ class Tape:
         self._tail_size += len(piece)
         self.size += len(piece)
         self._hash.update(piece)
-        if self._tail_size >= SEAL_BYTES:
+        if self._tail_size >= self._seal_bytes:
             self.seal()
 
     def seal(self) -> None:
