@@ -21,7 +21,7 @@ Level = Literal["debug", "info", "warning", "error"]
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 
 MAX_WAITING_LINES = 2000
-HIDDEN = "[hidden]"
+HIDDEN = "***"
 
 _SECRET_FIELD = re.compile(
     r"(?i)^(.*[_-])?(token|api[_-]?key|apikey|secret|password|passwd|authorization|cookie|credentials?)$"

@@ -228,6 +228,9 @@ class Connection:
         return False
 
     def _turn_away(self, call_id: RequestId) -> None:
+        """Answers once and closes."""
+        if self._input.cancel_called:
+            return
         fault = Fault(
             "unauthorized",
             "The first message must be system.initialize with the right token",
