@@ -13,14 +13,17 @@ from record_store.commit import Committer
 from record_store.local import LocalStore
 from sidecar import settings as configuration
 from sidecar.clock import SystemClock
+from sidecar.memory.service import MemoryService
 from sidecar.providers.registry import Registry
 from sidecar.rpc.bind import bind
 from sidecar.rpc.clients import Clients
 from sidecar.rpc.handlers.chat import ChatHandlers
+from sidecar.rpc.handlers.context import ContextHandlers
 from sidecar.rpc.handlers.resources import ResourceHandlers
 from sidecar.rpc.handlers.sessions import SessionHandlers
 from sidecar.rpc.port import Handler, Limits, Peer, ServeOptions, ShutdownMode
 from sidecar.rpc.requests import new_request_id
+from sidecar.sessions.engine import ContextEngine
 from sidecar.sessions.layers import Layers
 from sidecar.sessions.manager import SessionManager
 from sidecar.sessions.prefix import PrefixMaker
@@ -93,6 +96,8 @@ class App:
         words = vocabulary.from_environment(self._environment)
         registry = Registry(self._environment)
         calibration = FileCalibration(self._home / "calibration.json")
+        user_home = configuration.user_home(self._environment)
+        memory = MemoryService(self._home / "memory", SystemClock(), (str(user_home),))
         async with anyio.create_task_group() as group:
             registry.start(group)
             committer = Committer()
@@ -103,20 +108,25 @@ class App:
                 registry=registry,
                 counter=TextCounter(words),
                 calibration=calibration,
+                memory=memory,
                 layers=self._layers,
                 clock=SystemClock(),
                 environment=self._environment,
                 home=self._home,
+                user_home=user_home,
                 group=group,
                 request_ids=new_request_id,
             )
-            manager = self._manager = SessionManager(services, PrefixMaker(services))
+            prefixes = PrefixMaker(services)
+            engine = ContextEngine(services, prefixes)
+            manager = self._manager = SessionManager(services, prefixes, engine)
             reading = Reading(manager)
             self._methods.update(
                 bind(
                     SessionHandlers(manager, reading, self._clients).table()
                     | ChatHandlers(manager).table()
                     | ResourceHandlers(services, manager, reading).table()
+                    | ContextHandlers(memory, engine, manager).table()
                 )
             )
             group.start_soon(manager.sweep)

@@ -422,8 +422,13 @@ def config_file(env: Mapping[str, str] | None = None) -> Path:
     return _user_dir(env, "XDG_CONFIG_HOME", ".config", "APPDATA") / "sidecar" / "config.toml"
 
 
+def user_home(env: Mapping[str, str]) -> Path:
+    """The user's home directory."""
+    return Path(env.get("HOME") or Path.home())
+
+
 def _user_dir(env: Mapping[str, str], xdg: str, unix: str, windows: str) -> Path:
-    home = Path(env.get("HOME") or Path.home())
+    home = user_home(env)
     if sys.platform == "win32":
         return Path(env.get(windows) or home / "AppData" / "Local")
     if sys.platform == "darwin":

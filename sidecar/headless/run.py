@@ -75,7 +75,7 @@ async def run(app: App, options: RunOptions) -> int:
         finally:
             with anyio.CancelScope(shield=True):
                 await app.shutdown("graceful")
-    _print(session.session_id, result, options, timed_out)
+    print_result(session.session_id, result, options, timed_out)
     return exit_code(result.stop_reason, timed_out=timed_out)
 
 
@@ -133,7 +133,7 @@ async def _interrupts(session: Session) -> AsyncIterator[None]:
         group.cancel_scope.cancel()
 
 
-def _print(session_id: str, result: TurnResult, options: RunOptions, timed_out: bool) -> None:
+def print_result(session_id: str, result: TurnResult, options: RunOptions, timed_out: bool) -> None:
     if options.output == "text":
         if result.text:
             print(result.text, flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from record_store.backend import Journal, OpenSession
@@ -76,8 +77,9 @@ def prefix_text(state: State) -> str:
     return "\n\n".join(t for t in (state.system_prompt, state.standing) if t)
 
 
-def seat(desk: Desk, journal: Journal, agent_id: str, *, resumed: bool) -> Seat:
-    """An agent on an open log. `resumed`: its past was read, the provider's cache may be cold."""
+def seat(desk: Desk, journal: Journal, agent_id: str, *, resumed: bool, only: Collection[str] | None = None) -> Seat:
+    """An agent on an open log. `resumed`: its past was read, the provider's cache may be cold. `only` limits its
+    tools."""
     services = desk.services
     settings = services.layers.settings(journal.state.config)
     tools = ToolDesk(
@@ -93,7 +95,7 @@ def seat(desk: Desk, journal: Journal, agent_id: str, *, resumed: bool) -> Seat:
         enable_record_access=lambda: port.enable_record_access(),
         approval_wait_s=lambda: agent.settings.approval.wait_s,
     )
-    toolbox = Toolbox(tools, settings)
+    toolbox = Toolbox(tools, settings, only=only)
     agent = Agent(
         log=journal,
         events=AgentEvents(desk.hub, agent_id),

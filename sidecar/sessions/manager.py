@@ -25,9 +25,10 @@ from sidecar.errors import Fault
 from sidecar.providers.port import Prefix
 from sidecar.sessions.assembly import Desk, prefix_text, seat
 from sidecar.sessions.context_info import context_info
+from sidecar.sessions.engine import ContextEngine
 from sidecar.sessions.events import EventHub
 from sidecar.sessions.ports import Client
-from sidecar.sessions.prefix import PrefixMaker
+from sidecar.sessions.prefix import PrefixMaker, SessionNotes
 from sidecar.sessions.services import Services
 from sidecar.sessions.session import Session
 from sidecar.store_errors import store_fault
@@ -54,9 +55,10 @@ class Slot:
 
 
 class SessionManager:
-    def __init__(self, services: Services, prefixes: PrefixMaker) -> None:
+    def __init__(self, services: Services, prefixes: PrefixMaker, engine: ContextEngine) -> None:
         self._services = services
         self._prefixes = prefixes
+        self._engine = engine
         self._slots: dict[str, Slot] = {}
         self._ending = False
 
@@ -376,7 +378,8 @@ class SessionManager:
         except StoreError as error:
             raise _named(error, slot.session_id) from error
         desk = Desk.of(self._services, opened, slot.hub)
-        session = Session(desk, seat(desk, journal, MAIN_AGENT, resumed=resumed), self._prefixes.notes(desk))
+        main = seat(desk, journal, MAIN_AGENT, resumed=resumed)
+        session = Session(desk, main, SessionNotes(self._services), self._engine)
         slot.loaded = session
         for client in slot.hub.clients.values():
             session.desk.hosts.attached(client)

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
+from anyio import to_thread
+
 from protocol.events import Notice
-from sidecar.sessions.assembly import Desk
-from sidecar.sessions.notes import NoNotes, TailNotes
+from protocol.messages import Message, Origin, TextPart
+from sidecar import ids
+from sidecar.agent.runtime import Agent
+from sidecar.instructions.discovery import load
+from sidecar.instructions.prefix import join
+from sidecar.instructions.standing import changes, date_note, digest_of, files_in, told_date, told_state
+from sidecar.memory.section import ids_in
 from sidecar.sessions.services import Services
 from sidecar.settings import Settings
+from sidecar.skills.discovery import Catalog, discover
+from sidecar.skills.index import skills_index
+
+DATE = "date"
+INSTRUCTIONS = "instructions_changed"
+RECALL = "memory_recall"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +36,94 @@ class Standing:
 
 
 class PrefixMaker:
+    """Reads instructions, facts and skills once, when a session is created."""
+
     def __init__(self, services: Services) -> None:
         self._services = services
 
     async def standing(self, cwd: Path, settings: Settings) -> Standing:
-        return Standing("")
+        """Never raises for what it finds: a problem is a notice."""
+        home = self._services.user_home
+        notices: list[Notice] = []
+        instructions = facts = index = ""
+        if settings.instructions.enabled:
+            found = await to_thread.run_sync(load, cwd, home)
+            instructions = found.text
+            notices += [Notice(kind="instructions", message=text) for text in found.notices]
+        if settings.memory.recall:
+            facts = await self._services.memory.section(cwd)
+        if settings.skills.enabled:
+            catalog = await self.skills(cwd)
+            index = skills_index(catalog.skills, runnable=settings.tools.builtin == "all")
+        return Standing(join(instructions, facts, index), tuple(notices))
 
-    def notes(self, desk: Desk) -> TailNotes:
-        return NoNotes()
+    async def skills(self, cwd: Path) -> Catalog:
+        """The skills as they are now."""
+        return await to_thread.run_sync(discover, cwd, self._services.user_home)
+
+
+class SessionNotes:
+    """Before a turn of the main agent: the date, edits of the instructions, what memory recalls."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def before_turn(self, agent: Agent, inputs: Sequence[Message], turn_id: str) -> list[Message]:
+        notes = [
+            self._note(agent, DATE, self._date(agent)),
+            self._note(agent, INSTRUCTIONS, await self._instructions(agent)),
+            self._note(agent, RECALL, await self._recall(agent, inputs, turn_id)),
+        ]
+        return [n for n in notes if n is not None]
+
+    def _date(self, agent: Agent) -> str | None:
+        told = last_note(agent, DATE)
+        today = datetime.fromtimestamp(agent.clock.now_ms() / 1000).astimezone().date()
+        return date_note(today, told_date(told) if told is not None else None)
+
+    async def _instructions(self, agent: Agent) -> str | None:
+        if not agent.settings.instructions.enabled:
+            return None
+        state = agent.state
+        frozen = files_in(state.standing)
+        now = (await to_thread.run_sync(load, Path(state.cwd), self._services.user_home)).files
+        told = last_note(agent, INSTRUCTIONS)
+        known = told_state(told) if told is not None else digest_of(frozen)
+        return None if digest_of(now) == known else changes(frozen, now) or _as_at_first(frozen)
+
+    async def _recall(self, agent: Agent, inputs: Sequence[Message], turn_id: str) -> str | None:
+        own = [m.text for m in inputs if m.origin is None or m.origin.kind == "user"]
+        if not own or not agent.settings.memory.recall:
+            return None
+        state = agent.state
+        found = await self._services.memory.recall_for_turn(Path(state.cwd), "\n".join(own), ids_in(state.standing))
+        agent.emit(found.event, turn_id)
+        return found.text or None
+
+    def _note(self, agent: Agent, variant: str, text: str | None) -> Message | None:
+        if text is None:
+            return None
+        return Message(
+            id=ids.new("msg"),
+            role="user",
+            content=(TextPart(text),),
+            time=agent.clock.now_ms(),
+            origin=Origin("injection", variant=variant),
+        )
+
+
+def last_note(agent: Agent, variant: str) -> str | None:
+    """The text of the last note of this kind that is still in the context."""
+    for entry in reversed(agent.state.entries):
+        origin = entry.message.origin
+        if origin is not None and origin.kind == "injection" and origin.variant == variant:
+            return entry.message.text
+    return None
+
+
+def _as_at_first(frozen: Mapping[str, str]) -> str:
+    """After edits that were told, the files are again what the prefix says."""
+    return (
+        f'<instructions-changed state="{digest_of(frozen)}">\n'
+        "The standing instructions are again as they were when this session began.\n</instructions-changed>"
+    )

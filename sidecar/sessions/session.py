@@ -23,9 +23,11 @@ from sidecar.errors import Fault
 from sidecar.sessions import content as border
 from sidecar.sessions import seeds
 from sidecar.sessions.assembly import Desk, Seat
+from sidecar.sessions.engine import ContextEngine
 from sidecar.sessions.info import session_info
 from sidecar.sessions.notes import TailNotes
 from sidecar.sessions.ports import Client
+from sidecar.sessions.subagents import SubAgents
 from sidecar.sessions.turns import Turns, outcome_of
 from sidecar.settings import merge
 from sidecar.store_errors import store_fault
@@ -39,9 +41,12 @@ BUSY = "This needs an idle session, and a turn is active."
 class Session:
     """All methods are called on the loop; those that change the context need it idle (`turn_active`)."""
 
-    def __init__(self, desk: Desk, main: Seat, notes: TailNotes) -> None:
+    def __init__(self, desk: Desk, main: Seat, notes: TailNotes, engine: ContextEngine) -> None:
         self.desk = desk
         self.main = main
+        self._engine = engine
+        self._agents = SubAgents(desk, engine, lambda: main)
+        engine.equip(desk, main, self._agents)
         self.turns = Turns(main.agent, desk.tasks, notes, self._turn_ended)
         self.last_active = desk.services.clock.monotonic()
         self._saved_at = 0
@@ -120,6 +125,12 @@ class Session:
         await self.turns.steer(await border.take_in(content, self.desk.opened.blobs))
         return None
 
+    async def run_skill(self, name: str, arguments: str) -> TurnHandle:
+        """The user's own activation of a skill: a turn with what the skill says."""
+        self.require_model()
+        active = await self._engine.activation(self.main, name, arguments)
+        return await self.send(active.text, origin=active.origin)
+
     def require_model(self) -> None:
         """Raises `no_provider` when no model can be asked."""
         agent = self.main.agent
@@ -158,13 +169,14 @@ class Session:
 
     def seat(self, agent_id: str) -> Seat:
         """A loaded agent's seat. Raises `session_not_found`."""
-        if agent_id != MAIN_AGENT:
+        found = self.main if agent_id == MAIN_AGENT else self._agents.seats.get(agent_id)
+        if found is None:
             raise Fault("session_not_found", f"There is no agent {agent_id!r} at work in this session.")
-        return self.main
+        return found
 
     def agents(self) -> tuple[str, ...]:
         """Agents that are loaded."""
-        return (MAIN_AGENT,)
+        return (MAIN_AGENT, *self._agents.seats)
 
     def context(self, agent_id: str) -> ContextInfo:
         seat = self.seat(agent_id)
@@ -172,7 +184,7 @@ class Session:
 
     def agent(self, agent_id: str) -> Agent | None:
         """An agent of this session that is loaded."""
-        return self.main.agent if agent_id == MAIN_AGENT else None
+        return self.seat(agent_id).agent if agent_id in self.agents() else None
 
     # -- the context
 

@@ -12,11 +12,13 @@ MAX_LINE_CHARS: Final = 130
 MAX_INDEX_CHARS: Final = 4_000
 
 _OPEN: Final = "<skills>\nPlaybooks for certain tasks. Call run_skill with a name when its description fits the task:"
+_OPEN_LISTED: Final = "<skills>\nPlaybooks for certain tasks, which the user can activate by name:"
 _CLOSE: Final = "</skills>"
 
 
-def skills_index(skills: Sequence[Skill]) -> str:
-    """The index, at most `MAX_INDEX_CHARS` long with all around it; empty without skills.
+def skills_index(skills: Sequence[Skill], *, runnable: bool = True) -> str:
+    """The index, at most `MAX_INDEX_CHARS` long with all around it; empty without skills. `runnable`: the model has
+    `run_skill`.
 
     Where it is too long descriptions go first, from the end of the list; names go last, from the end too. What was
     left out is counted.
@@ -24,10 +26,10 @@ def skills_index(skills: Sequence[Skill]) -> str:
     if not skills:
         return ""
     count = len(skills)
-    described = _largest(count, lambda n: len(_render(skills, count, n)))
+    described = _largest(count, lambda n: len(_render(skills, count, n, runnable)))
     if described is not None:
-        return _render(skills, count, described)
-    return _render(skills, _largest(count, lambda n: len(_render(skills, n, 0))) or 0, 0)
+        return _render(skills, count, described, runnable)
+    return _render(skills, _largest(count, lambda n: len(_render(skills, n, 0, runnable))) or 0, 0, runnable)
 
 
 def _largest(upper: int, length: Callable[[int], int]) -> int | None:
@@ -39,7 +41,7 @@ def _largest(upper: int, length: Callable[[int], int]) -> int | None:
     return fitting - 1 if fitting else None
 
 
-def _render(skills: Sequence[Skill], named: int, described: int) -> str:
+def _render(skills: Sequence[Skill], named: int, described: int, runnable: bool) -> str:
     """The index with the first `named` skills, the first `described` of them with their descriptions."""
     lines = [_line(skill, index < described) for index, skill in enumerate(skills[:named])]
     missing = []
@@ -49,7 +51,7 @@ def _render(skills: Sequence[Skill], named: int, described: int) -> str:
         missing.append(f"{named - described} descriptions are left out: read_skill shows them")
     if missing:
         lines.append(f"({'; '.join(missing)})")
-    return "\n".join([_OPEN, *lines, _CLOSE])
+    return "\n".join([_OPEN if runnable else _OPEN_LISTED, *lines, _CLOSE])
 
 
 def _line(skill: Skill, described: bool) -> str:

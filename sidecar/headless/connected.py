@@ -1,0 +1,106 @@
+"""`sidecar run --connect`: the same turn, in a daemon that runs already."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import anyio
+
+from protocol.chat import ApprovalParams, ApprovalResult
+from protocol.events import ChatEvent, TurnEnded
+from protocol.messages import TurnResult
+from sidecar.client.client import SidecarClient
+from sidecar.client.errors import ConnectionLost, SidecarError
+from sidecar.client.events import EventStream
+from sidecar.errors import Fault
+from sidecar.headless.approving import ask_terminal, may_ask
+from sidecar.headless.options import EXIT_ERROR, RunOptions, exit_code
+from sidecar.headless.run import print_result, write_line
+from sidecar.headless.terminal import Progress
+
+
+async def run_connected(options: RunOptions) -> int:
+    """Runs one turn over the socket and prints its result; the exit code."""
+    assert options.connect is not None
+    approve = _approve if may_ask() else None
+    try:
+        async with SidecarClient.connect(
+            options.connect, name="sidecar run", approve=approve, reconnect=False
+        ) as client:
+            session_id = await _session(client, options)
+            with client.events(session_id) as events:
+                result, timed_out = await _turn(client, session_id, events, options)
+    except SidecarError as error:
+        print(f"sidecar: {error}", file=sys.stderr)
+        return EXIT_ERROR
+    except (ConnectionLost, OSError):
+        print(f"sidecar: no daemon answers at {options.connect}", file=sys.stderr)
+        return EXIT_ERROR
+    print_result(session_id, result, options, timed_out)
+    return exit_code(result.stop_reason, timed_out=timed_out)
+
+
+async def _approve(params: ApprovalParams) -> ApprovalResult:
+    answer = await ask_terminal(params)
+    return ApprovalResult(outcome=answer["outcome"], reason=answer.get("reason"))
+
+
+async def _session(client: SidecarClient, options: RunOptions) -> str:
+    session_id = options.session_id
+    if session_id is None and options.resume_last:
+        listed = await client.sessions.list(cwd=options.cwd, limit=1)
+        if not listed.sessions:
+            raise Fault("session_not_found", "There is no session to continue in this directory.")
+        session_id = listed.sessions[0].session_id
+    if session_id is None:
+        made = await client.sessions.create(cwd=options.cwd, model=options.model, config=options.config(new=True))
+        return made.session_id
+    await client.sessions.resume(session_id)
+    if options.model is not None or options.config(new=False):
+        await client.sessions.configure(session_id, model=options.model, config=options.config(new=False) or None)
+    return session_id
+
+
+async def _turn(
+    client: SidecarClient, session_id: str, events: EventStream, options: RunOptions
+) -> tuple[TurnResult, bool]:
+    progress = Progress()
+    timed_out = False
+    sent = await client.chat.send(session_id, options.prompt)
+
+    async def limit() -> None:
+        nonlocal timed_out
+        if options.timeout_s is not None:
+            await anyio.sleep(options.timeout_s)
+            timed_out = True
+            await client.chat.cancel(session_id, sent.turn_id)
+
+    async def interrupts() -> None:
+        if sys.platform != "win32":
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                async for _ in signals:
+                    await client.chat.cancel(session_id, sent.turn_id)
+                    break
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(limit)
+        group.start_soon(interrupts)
+        async for told in events.of_turn(sent.turn_id):
+            _show(told, options, progress)
+            if isinstance(told.event, TurnEnded):
+                group.cancel_scope.cancel()
+                return _result(told.event), timed_out
+    raise ConnectionLost
+
+
+def _show(told: ChatEvent, options: RunOptions, progress: Progress) -> None:
+    if options.output == "stream-json":
+        write_line(told)
+    progress.show(told.event)
+
+
+def _result(event: TurnEnded) -> TurnResult:
+    return TurnResult(
+        turn_id=event.turn_id, stop_reason=event.stop_reason, text=event.text, usage=event.usage, error=event.error
+    )
