@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from record_store.files import open_file
 from sidecar.instructions.imports import imports_of, is_relative, names_a_file
 from sidecar.instructions.standing import SourceFile, Standing, compose_standing
+from sidecar.regular_files import read_regular
 from sidecar.workspace import directories_down, label, workspace_root
 
 NAMES: Final = ("AGENTS.md", "CLAUDE.md", "AGENTS.local.md", "CLAUDE.local.md")
@@ -122,12 +121,15 @@ class _Reader:
 
     def _decoded(self, real: Path, name: str) -> str:
         try:
-            raw, size = _read_regular(real)
+            found = read_regular(real, MAX_FILE_BYTES)
         except OSError:
             raise _Skipped("cannot be read; check its permissions") from None
+        if found is None:
+            raise _Skipped("is no regular file")
+        raw, status = found
         if b"\0" in raw:
             raise _Skipped("is no text file")
-        if size > len(raw):
+        if status.st_size > len(raw):
             self._notice(f"{name}: cut, only the first {MAX_FILE_BYTES >> 10} KiB of a file are read")
             raw = raw[: raw.rfind(b"\n") + 1] or raw
         text = raw.decode("utf-8-sig", "replace")
@@ -141,13 +143,3 @@ class _Reader:
     def _notice(self, text: str) -> None:
         if len(self.notices) < MAX_NOTICES and text not in self.notices:
             self.notices.append(text)
-
-
-def _read_regular(path: Path) -> tuple[bytes, int]:
-    """At most `MAX_FILE_BYTES` of a regular file, and its size."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    with os.fdopen(open_file(path, flags), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise _Skipped("is no regular file")
-        return file.read(MAX_FILE_BYTES), status.st_size

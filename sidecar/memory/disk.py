@@ -1,4 +1,4 @@
-"""The disk under the memory: what tells a changed file, reading only real files, and one writer among processes.
+"""The disk under the memory: what tells a changed file, and one writer among processes.
 
 Every function raises plain `OSError`; `store` converts it.
 """
@@ -6,7 +6,6 @@ Every function raises plain `OSError`; `store` converts it.
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -15,9 +14,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from record_store.files import open_file
-
-MAX_FILE_BYTES: Final = 1 << 20
-"""A larger file is no fact."""
 
 LOCK_WAIT_S: Final = 5.0
 """Writers hold the lock for some milliseconds; who waits longer is told that the store is busy."""
@@ -40,17 +36,6 @@ def sign_of(status: os.stat_result) -> Sign | None:
     if status.st_mtime_ns > time.time_ns() - RACY_NS:
         return None
     return Sign(status.st_mtime_ns, status.st_size, status.st_ino)
-
-
-def read_regular(path: Path, limit: int = MAX_FILE_BYTES) -> tuple[bytes, os.stat_result] | None:
-    """A regular file's bytes and status, links not followed; None if it is something else or longer than `limit`."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    with os.fdopen(open_file(path, flags), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
-            return None
-        raw = file.read(limit + 1)
-    return (raw, status) if len(raw) <= limit else None
 
 
 @contextmanager

@@ -20,6 +20,10 @@ from sidecar.memory.catalogue import Catalogue
 from sidecar.memory.disk import Sign
 from sidecar.memory.facts import InvalidFact
 from sidecar.memory.times import to_iso
+from sidecar.regular_files import read_regular
+
+MAX_FILE_BYTES: Final = 1 << 20
+"""A larger file is no fact."""
 
 LOOKS_PER_TURN: Final = 256
 """Files whose signs a quick refresh looks at, in turn, besides the folder's own: a store up to this size is always up
@@ -124,9 +128,9 @@ class FactFolder:
     def _read(self, name: str) -> None:
         self._signs[name] = None
         try:
-            raw = disk.read_regular(self.directory / name)
-            if raw is None:
-                raise InvalidFact("file", f"is no regular file of at most {disk.MAX_FILE_BYTES >> 20} MiB")
+            raw = read_regular(self.directory / name, MAX_FILE_BYTES + 1)
+            if raw is None or len(raw[0]) > MAX_FILE_BYTES:
+                raise InvalidFact("file", f"is no regular file of at most {MAX_FILE_BYTES >> 20} MiB")
             data, status = raw
             self._signs[name] = disk.sign_of(status)
             self._inodes[name] = status.st_ino

@@ -31,7 +31,7 @@ WORDS: Final = _words(
     """
 )
 
-CJK_PARTICLES: Final = frozenset("的了是吗呢吧啊么们这那哪我你他她它在和与把被就也啥嘛呀")
+CJK_PARTICLES: Final = frozenset("怎谁的了是吗呢吧啊么们这那哪我你他她它在和与把被就也啥嘛呀")
 """Characters of grammar. A bigram with one of them lies across two words, or is no word of content."""
 
 CJK_BIGRAMS: Final = _words(
@@ -39,7 +39,7 @@ CJK_BIGRAMS: Final = _words(
     什么 怎么 ある いう する ない 一下 一个 一些 一样 一种 一起 不是 不能 东西 个项 为什 为何 之前 之后 什麼 今天 介绍
     以及 但是 何时 使用 关于 其中 几个 可以 可是 可能 告诉 哪个 哪些 因为 多少 如何 如果 对于 已经 帮助 帮忙 应该 怎样
     怎麼 情况 想要 我們 或者 所以 方面 时候 明天 昨天 是否 有什 有关 有哪 有没 来说 没有 然后 现在 用什 目前 直接 相关
-    看看 知道 继续 能不 能否 要用 解释 这样 进行 這個 那個 那样 里面 问题 需要
+    看看 知道 继续 请问 能不 能否 要用 解释 这样 进行 這個 那個 那样 里面 问题 需要
     """
 )
 """Words of grammar and of asking, two characters each."""

@@ -20,8 +20,10 @@ MAX_QUERY_CHARS: Final = 8_000
 MAX_QUERY_TERMS: Final = 200
 
 SHORT_QUERY_TERMS: Final = 2
+SHORT_QUERY_WORDS: Final = 4
 LONG_WORD_LETTERS: Final = 6
-"""In a query of at most two terms, a word of six letters is distinctive by itself."""
+"""In a query of at most two terms (and four words, with those that are no terms: "what is Kubernetes?") a word of six
+letters is distinctive by itself."""
 
 _CJK: Final = (
     "\u3005\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f"
@@ -88,7 +90,8 @@ def _parts(word: str) -> list[str]:
 
 
 def _inner_capital(word: str) -> bool:
-    return any(c.isupper() for c in word.lstrip("#")[1:])
+    """`getUser`, `GitHub`; not `API`, which is as common as a word."""
+    return any(c.isupper() for c in word.lstrip("#")[1:]) and any(c.islower() for c in word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ def parse_query(text: str) -> Query:
     if len(tokens) == 1 and tokens[0].cjk and len(tokens[0].text) == 2:
         return Query((tokens[0].text,), frozenset({tokens[0].text}))
     kept = [t for t in tokens if _is_evidence(t)][:MAX_QUERY_TERMS]
-    short = len(kept) <= SHORT_QUERY_TERMS
+    short = len(kept) <= SHORT_QUERY_TERMS and len(tokens) <= SHORT_QUERY_WORDS
     terms: dict[str, None] = {}
     distinctive: set[str] = set()
     for token in kept:

@@ -190,9 +190,7 @@ def _holds(scope: str) -> str:
     return "every project" if scope == "global" else "this project"
 
 
-def recall_tool(
-    service: MemoryService, *, in_prefix: Callable[[ToolContext], frozenset[str]] | None = None
-) -> Tool:
+def recall_tool(service: MemoryService, *, in_prefix: Callable[[ToolContext], frozenset[str]] | None = None) -> Tool:
     """`in_prefix` gives the facts that the session's prompt tells anyway."""
 
     async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolOutcome:

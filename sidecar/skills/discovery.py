@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from protocol.skills import SkillProblem, SkillSource
-from record_store.files import open_file
+from sidecar.regular_files import read_regular
 from sidecar.skills.definition import InvalidSkill, NotASkill, Skill, parse
 from sidecar.workspace import label, workspace_root
 
@@ -140,13 +139,12 @@ _UNCLEAN = re.compile("[\x00\ud800-\udfff]")
 
 
 def _read(path: Path) -> str:
-    with os.fdopen(open_file(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise InvalidSkill("is no regular file")
-        raw = file.read(MAX_SKILL_BYTES + 1)
-    if len(raw) > MAX_SKILL_BYTES:
+    found = read_regular(path, MAX_SKILL_BYTES + 1, follow=True)
+    if found is None:
+        raise InvalidSkill("is no regular file")
+    if len(found[0]) > MAX_SKILL_BYTES:
         raise InvalidSkill(f"is longer than {MAX_SKILL_BYTES >> 10} KiB")
     try:
-        return _UNCLEAN.sub("\ufffd", raw.decode("utf-8-sig"))
+        return _UNCLEAN.sub("\ufffd", found[0].decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise InvalidSkill("is not UTF-8 text") from None
