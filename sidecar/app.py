@@ -36,11 +36,20 @@ from sidecar.tokens.estimator import TextCounter
 _log = structlog.get_logger("sidecar")
 
 
-def layers_of(config_file: str | None, environment: Mapping[str, str]) -> Layers:
-    """The process's configuration. A file that was named must be there; the default one may be missing."""
+def _file_layer(config_file: str | None, environment: Mapping[str, str]) -> configuration.Layer:
+    """A file that was named must be there; the default one may be missing."""
     path = Path(config_file) if config_file is not None else configuration.config_file(environment)
-    file = configuration.read_file(path) if config_file is not None or path.exists() else {}
-    return Layers(file, configuration.read_env(environment))
+    return configuration.read_file(path) if config_file is not None or path.exists() else {}
+
+
+def layers_of(config_file: str | None, environment: Mapping[str, str]) -> Layers:
+    """The process's configuration. Raises `config_invalid`."""
+    return Layers(_file_layer(config_file, environment), configuration.read_env(environment))
+
+
+def configuration_layer(config_file: str | None, environment: Mapping[str, str]) -> configuration.Layer:
+    """File and environment as one layer, for commands that only read."""
+    return configuration.merge(_file_layer(config_file, environment), configuration.read_env(environment))
 
 
 class App:

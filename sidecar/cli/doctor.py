@@ -98,4 +98,4 @@ def _vocabulary() -> Finding:
 def _sandbox() -> Finding:
     from sidecar.tools.sandbox import status
 
-    return Finding("ok", f"commands: {status()}")
+    return Finding("ok", f"commands are confined by {status(settings.environment()).detail}")

@@ -30,7 +30,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     p = commands.add_parser("inspect", help="write one page about a session")
     p.add_argument("session", metavar="SESSION", help="a session id, or `last`")
     p.add_argument("--html", required=True, metavar="FILE")
-    p.add_argument("--agent", default="main", metavar="AGENT")
+    p.add_argument("--config", metavar="FILE")
     p.set_defaults(run=inspect)
 
     p = commands.add_parser("doctor", help="check keys, vocabulary, store and versions")
@@ -73,11 +73,14 @@ def compact(args: argparse.Namespace) -> int:
 
 
 def inspect(args: argparse.Namespace) -> int:
-    from sidecar.inspect import build, render
+    from sidecar import settings
+    from sidecar.app import configuration_layer
+    from sidecar.inspect import page_of
+
+    layer = configuration_layer(args.config, settings.environment())
 
     async def work(store: LocalStore) -> str:
-        stored = await session(store, args.session)
-        return render(await build(stored, args.agent))
+        return await page_of(await session(store, args.session), layer)
 
     page = read(work)
     path = Path(args.html)

@@ -25,8 +25,9 @@ from sidecar.settings import environment
 
 CODE_WORD = "heliotrope"
 KEYS = ("SIDECAR_MODEL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")
+WINDOW = 12_000
 CONFIG = {
-    "model": {"window": 12_000},
+    "model": {"window": WINDOW},
     "compaction": {"preset": "handoff"},
     "loop_control": {"max_steps": 60, "compaction_trigger_ratio": 0.65},
 }
@@ -136,11 +137,11 @@ async def first_life(env: dict[str, str], timeline: Timeline, model: DemoModel |
     async with SidecarClient.spawn(env=env, cwd=cwd, stderr=None) as client:
         timeline.say(f"daemon started, pid {client.server.server.pid}")
         session = await client.sessions.create(cwd=cwd, config=CONFIG, tools=tools(), title="The log book")
-        timeline.say(f"session {session.session_id}, window {CONFIG['model']['window']:,} tokens")
+        timeline.say(f"session {session.session_id}, window {WINDOW:,} tokens")
         with client.events(session.session_id) as events:
             first = await client.chat.send(
                 session.session_id,
-                f"Please read the log book, all {CHAPTERS} chapters, one call at a time, and tell me if it is complete. "
+                f"Please read the log book, all {CHAPTERS} chapters, one call at a time, and say if it is complete. "
                 f"Remember: my code word is {CODE_WORD}.",
             )
             async for told in events.of_turn(first.turn_id):
@@ -185,8 +186,8 @@ async def demo(scripted: bool) -> int:
     timeline = Timeline()
     with tempfile.TemporaryDirectory(prefix="sidecar-demo-") as home, model_environment(scripted) as (env, model):
         env["SIDECAR_HOME"] = str(Path(home) / "home")
-        cwd = str(Path(home) / "work")
-        Path(cwd).mkdir()
+        cwd = str(await anyio.Path(home, "work").absolute())
+        await anyio.Path(cwd).mkdir()
         timeline.say(
             f"model: {'scripted, at ' + model.base_url if model else env.get('SIDECAR_MODEL', 'as configured')}"
         )

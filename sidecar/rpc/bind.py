@@ -1,4 +1,4 @@
-"""From the method table to handlers: params are typed before a handler sees them, ids are checked, errors have a path."""
+"""From the method table to handlers: params are typed before a handler sees them, and errors name the field."""
 
 from __future__ import annotations
 
