@@ -40,7 +40,8 @@ NAMES: tuple[str, ...] = (
     "create.stage", "create.log", "create.sync", "create.rename", "create.dirsync",
     "fork.copy", "fork.sync", "fork.link",
     "delete.rename", "delete.dirsync", "delete.remove",
-    *(f"{name}.{step}" for name in ("torn", "checkpoint", "session", "blob", "probe") for step in ATOMIC_STEPS),
+    *(f"{name}.{step}" for name in ("torn", "checkpoint", "blob", "probe") for step in ATOMIC_STEPS),
+    *(f"session.{step}" for step in ATOMIC_STEPS if step != "sync"),
 )  # fmt: skip
 """Every failpoint of this package."""
 

@@ -155,14 +155,18 @@ def test_flipped_bits_hurt_only_their_own_lines(flips: list[int]) -> None:
 def test_any_edit_leaves_a_log_that_opens(edits: list[tuple[str, int, int, bytes]]) -> None:
     data = FULL_BYTES
     for what, at, size, junk in edits:
-        end = at + size
-        data = {
-            "insert": lambda d=data, a=at, j=junk: d[:a] + j + d[a:],
-            "delete": lambda d=data, a=at, e=end: d[:a] + d[e:],
-            "zero": lambda d=data, a=at, e=end, s=size: d[:a] + bytes(s) + d[e:],
-            "repeat": lambda d=data, a=at, e=end: d[:e] + d[a:],
-            "newline": lambda d=data, a=at: d[:a] + b"\n" + d[a:],
-        }[what]()
+        head, middle, tail = data[:at], data[at : at + size], data[at + size :]
+        match what:
+            case "insert":
+                data = head + junk + middle + tail
+            case "delete":
+                data = head + tail
+            case "zero":
+                data = head + bytes(size) + tail
+            case "repeat":
+                data = head + middle + middle + tail
+            case _:
+                data = head + b"\n" + middle + tail
     check_damaged(data, [])
 
 

@@ -10,10 +10,11 @@ import pytest
 
 from protocol.messages import Message, TextPart, ToolSpec
 from record_store import records as r
+from record_store.conformance import message, metadata
 from record_store.decoder import Unknown, as_object, decode, decode_line
 from record_store.encoder import encode
 from record_store.errors import RecordRejected
-from tests.support.store import full_conversation, lines_of, message, metadata
+from tests.support.store import full_conversation, lines_of
 
 
 def whole(text: bytes) -> bytes:

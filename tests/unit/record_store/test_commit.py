@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 async def journals(home: Path, committer: Committer, count: int) -> list[Journal]:
     store = LocalStore(home, on_dirty=committer.mark)
-    made = []
+    made: list[Journal] = []
     for n in range(count):
         session = await store.create(f"s{n}", info(f"s{n}"), metadata(f"s{n}"))
         journal, _ = await session.open_agent(MAIN_AGENT)

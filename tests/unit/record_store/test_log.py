@@ -10,11 +10,12 @@ import pytest
 
 from record_store import failpoints
 from record_store import records as r
+from record_store.conformance import message
 from record_store.errors import StaleWriter, StoreWriteError
 from record_store.log import MAX_UNSYNCED_BYTES, FileJournal
 from record_store.reader import CHUNK
 from record_store.replay import state_at
-from tests.support.store import canonical, create, full_conversation, message, opened, texts, write_log
+from tests.support.store import canonical, create, full_conversation, opened, texts, write_log
 
 pytestmark = pytest.mark.anyio
 
