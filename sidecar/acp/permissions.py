@@ -38,5 +38,6 @@ async def ask(connection: Any, session: BridgedSession, request: ApprovalParams)
     if isinstance(outcome, AllowedOutcome) and outcome.option_id in request.options:
         if outcome.option_id == "reject":
             return ApprovalResult(outcome="reject", reason="declined in the editor")
+        await session.show(session.projection.announce(request.tool_call_id, request.name, request.arguments))
         return ApprovalResult(outcome=outcome.option_id)
     return ApprovalResult(outcome="reject", reason="dismissed in the editor")

@@ -23,6 +23,9 @@ from sidecar.client import EventsLost, EventStream, SidecarClient, SidecarError
 REMEMBERED_TURNS = 256
 """Outcomes that are kept for a prompt that asks late; the oldest are forgotten first."""
 
+SEND_S = 30.0
+"""How long the daemon may take to have an input on disk."""
+
 
 class Editor(Protocol):
     async def session_update(self, session_id: str, update: Any) -> None: ...
@@ -163,7 +166,11 @@ class BridgedSession:
         self._prompts.append(prompt)
         try:
             async with self._turnstile:
-                prompt.turn_id = await send()
+                # Not to be cancelled half-way: a turn whose id nobody learnt could not be ended.
+                with anyio.move_on_after(SEND_S, shield=True):
+                    prompt.turn_id = await send()
+                if prompt.turn_id is None:
+                    raise SidecarError(-32090, "overloaded", "The daemon did not take the input in time")
                 late = self._late.pop(prompt.turn_id, None)
                 if late is not None:
                     return late

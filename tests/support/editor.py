@@ -140,14 +140,16 @@ async def editing(
     """`sidecar acp` as a child with this editor: the package's connection, and the process."""
     command = place.command("acp", *arguments)
     assert command[0] == sys.executable
-    async with acp.spawn_agent_process(
-        editor,
-        *command,
-        env=place.env,
-        cwd=place.work,
-        use_unstable_protocol=True,
-        transport_kwargs={"stderr": place.stderr_file.open("ab"), "limit": 50 << 20},
-    ) as (connection, process):
-        if initialize:
-            await connection.initialize(protocol_version=1, client_capabilities=editor.capabilities())
-        yield connection, process
+    with place.stderr_file.open("ab") as stderr:
+        spawned = acp.spawn_agent_process(
+            editor,
+            *command,
+            env=place.env,
+            cwd=place.work,
+            use_unstable_protocol=True,
+            transport_kwargs={"stderr": stderr, "limit": 50 << 20, "shutdown_timeout": 8.0},
+        )
+        async with spawned as (connection, process):
+            if initialize:
+                await connection.initialize(protocol_version=1, client_capabilities=editor.capabilities())
+            yield connection, process
