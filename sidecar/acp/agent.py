@@ -325,8 +325,11 @@ class SidecarAgent:
 
     async def _offer(self, session: BridgedSession) -> None:
         """After the answer that made the session known: its commands, and how full it is."""
-        await session.show([commands.offered(await self._skills(session))])
-        await session.show_usage()
+        try:
+            await session.show([commands.offered(await self._skills(session))])
+            await session.show_usage()
+        except SidecarError as error:
+            log.warning("commands cannot be offered (%s)", error.reason)
 
     async def _skills(self, session: BridgedSession) -> tuple[SkillInfo, ...]:
         client = await self._bridge.client()

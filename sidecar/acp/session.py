@@ -61,8 +61,12 @@ class BridgedSession:
         self._turnstile = anyio.Lock()
 
     async def show(self, updates: Sequence[Any]) -> None:
-        for update in updates:
-            await self._editor.session_update(self.session_id, update)
+        """An editor that has gone is shown nothing; its input ends too, and with it everything here."""
+        try:
+            for update in updates:
+                await self._editor.session_update(self.session_id, update)
+        except ConnectionError:
+            return
 
     # ---------------------------------------------------------------- out
 

@@ -56,7 +56,7 @@ async def _serve(args: argparse.Namespace, stdio: tuple[int, int]) -> int:
             dial = partial(SidecarClient.connect, args.connect)
         else:
             dial = partial(in_process, tasks, end, args)
-        await serve(StdioTransport(*stdio), dial, Defaults(model=args.model, builtin=args.tools))
+        await serve(_EditorStream(StdioTransport(*stdio)), dial, Defaults(model=args.model, builtin=args.tools))
         end()
     return 0
 
@@ -97,6 +97,27 @@ async def in_process(
     finally:
         with anyio.CancelScope(shield=True):
             await ended.wait()
+
+
+class _EditorStream:
+    """Stdio as the agent's transport wants it."""
+
+    def __init__(self, transport: StdioTransport) -> None:
+        self._transport = transport
+
+    async def receive(self) -> bytes:
+        return await self._transport.receive()
+
+    async def send(self, data: bytes) -> None:
+        from sidecar.rpc.transport import Broken
+
+        try:
+            await self._transport.send(data)
+        except Broken:
+            raise ConnectionResetError from None
+
+    def close(self) -> None:
+        self._transport.close()
 
 
 class _Pipe(ByteStream):
