@@ -78,7 +78,7 @@ def _first_braces(pattern: str) -> tuple[int, int, list[str]] | None:
 
 def translate(pattern: str) -> str:
     """A regular expression for a pattern without braces; it takes linear time within a name."""
-    parts = [p for i, p in enumerate(pattern.split("/")) if p not in ("", ".") or i == 0]
+    parts = [p for i, p in enumerate(pattern.split("/")) if p not in ("", ".") or (i == 0 and not p)]
     if parts.count("**") > MAX_STARSTARS:
         raise BadGlob(f"the pattern has more than {MAX_STARSTARS} `**`")
     out: list[str] = []

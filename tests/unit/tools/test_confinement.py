@@ -116,7 +116,12 @@ async def test_what_is_no_file_is_refused_with_the_reason(work: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(work / "socket"))
         context = context_in(work, roots=(Path("/dev"),))
-        for path, word in (("fifo", "a fifo"), ("socket", "a socket"), ("folder", "a directory"), ("/dev/zero", "a device")):
+        for path, word in (
+            ("fifo", "a fifo"),
+            ("socket", "a socket"),
+            ("folder", "a directory"),
+            ("/dev/zero", "a device"),
+        ):
             assert word in await bad(context, "read_file", path=path)
             assert word in await bad(context, "write_file", path=path, content="x")
             assert word in await bad(context, "edit_file", path=path, old_text="a", new_text="b")
@@ -129,7 +134,10 @@ async def test_a_link_swapped_in_under_the_reader_never_leads_out(work: Path, ou
     (work / "dir" / "secret.txt").write_text("harmless")
     (work / "trap").symlink_to(outside)
     # RENAME_EXCHANGE of the two, for ever
-    swap = "import ctypes, sys; f = ctypes.CDLL(None).renameat2; a, b = map(str.encode, sys.argv[1:])\nwhile True: f(-100, a, -100, b, 2)"
+    swap = (
+        "import ctypes, sys; f = ctypes.CDLL(None).renameat2; a, b = map(str.encode, sys.argv[1:])\n"
+        "while True: f(-100, a, -100, b, 2)"
+    )
     swapper = subprocess.Popen([sys.executable, "-c", swap, str(work / "dir"), str(work / "trap")])
     try:
         context = context_in(work)
