@@ -19,6 +19,7 @@ from sidecar.sessions.compacting import CompactionHook, CompactionPort
 from sidecar.sessions.conversation import Conversation
 from sidecar.sessions.events import AgentEvents, EventHub
 from sidecar.sessions.hosts import Hosts
+from sidecar.sessions.servers import Servers
 from sidecar.sessions.services import Services
 from sidecar.sessions.tasks import Tasks
 from sidecar.sessions.toolbox import Toolbox
@@ -36,6 +37,7 @@ class Desk:
     hosts: Hosts
     tasks: Tasks
     measuring: Measuring
+    servers: Servers
 
     @staticmethod
     def of(services: Services, opened: OpenSession, hub: EventHub) -> Desk:
@@ -47,6 +49,7 @@ class Desk:
             Hosts(hub, services.request_ids),
             Tasks(services.group),
             Measuring(estimator, services.calibration),
+            Servers(services.group, services.environment),
         )
 
 
@@ -94,6 +97,7 @@ def seat(desk: Desk, journal: Journal, agent_id: str, *, resumed: bool, only: Co
         emit=lambda event: agent.emit(event, agent.state.open_turn),
         enable_record_access=lambda: port.enable_record_access(),
         approval_wait_s=lambda: agent.settings.approval.wait_s,
+        stand_in=desk.servers.stand_in,
     )
     toolbox = Toolbox(tools, settings, only=only)
     agent = Agent(

@@ -47,7 +47,7 @@ class Session:
         self._engine = engine
         self._agents = SubAgents(desk, engine, lambda: main)
         engine.equip(desk, main, self._agents)
-        self.turns = Turns(main.agent, desk.tasks, notes, self._turn_ended)
+        self.turns = Turns(main.agent, desk.tasks, notes, self._turn_ended, self._prepare)
         self.last_active = desk.services.clock.monotonic()
         self._saved_at = 0
 
@@ -330,6 +330,7 @@ class Session:
         session takes no more input until it is resumed."""
         await self.turns.cancel_all()
         await self.main.compaction.close()
+        await self.desk.servers.close()
         await self.desk.tasks.stop()
         try:
             if close:
@@ -372,6 +373,9 @@ class Session:
         """What was just appended is on disk and in `session.json` when this returns."""
         await self._sync()
         await self._save()
+
+    async def _prepare(self) -> None:
+        await self.desk.servers.before_turn(self.desk, self.main)
 
     def _turn_ended(self) -> None:
         self.touch()

@@ -89,12 +89,13 @@ class SubAgents:
             ToolsSnapshot(time=now, tools=state.tools),
         )
         child = seat(self._desk, journal, agent_id, resumed=False, only=skill.allowed_tools)
+        child.toolbox.bring(mcp=parent.toolbox.server_tools)
         self._engine.equip(self._desk, child, self)
         self.seats[agent_id] = child
         return child
 
     async def _turn(self, child: Seat, prompt: str) -> TurnResult:
-        turns = Turns(child.agent, self._desk.tasks, NoNotes(), lambda: None)
+        turns = Turns(child.agent, self._desk.tasks, NoNotes(), lambda: None, _nothing)
         handle = await turns.accept((TextPart(prompt),), origin=Origin("task", trigger="run_skill"))
         try:
             return await handle.wait()
@@ -128,3 +129,7 @@ def answer(skill: Skill, result: TurnResult) -> ToolOutcome:
     why = result.error.message if result.error is not None else result.stop_reason.replace("_", " ")
     partial = f"\n\nIts last words:\n{result.text}" if result.text else ""
     return ToolOutcome.error(f"The sub-agent for the skill {skill.name} did not finish: {why}.{partial}")
+
+
+async def _nothing() -> None:
+    return None

@@ -73,10 +73,16 @@ class Toolbox:
             found = ToolSet(tuple(t for t in found.tools if t.spec.name in self._only))
         self._set = found
 
-    def bring(self, extra: Iterable[Tool] | None = None, mcp: Iterable[Tool] | None = None) -> None:
-        """Tools of other packages and of MCP servers; to be followed by `refresh`."""
+    def bring(self, extra: Iterable[Tool] | None = None, mcp: Iterable[Tool] | None = None) -> bool:
+        """Tools of other packages and of MCP servers; whether anything changed and `refresh` is to follow."""
+        before = (self._extra, [t.spec for t in self._mcp])
         self._extra = self._extra if extra is None else tuple(extra)
         self._mcp = self._mcp if mcp is None else tuple(mcp)
+        return before != (self._extra, [t.spec for t in self._mcp])
+
+    @property
+    def server_tools(self) -> tuple[Tool, ...]:
+        return self._mcp
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """What the model is offered, sorted by name."""
@@ -126,7 +132,7 @@ class Toolbox:
 
     async def _run(self, turn: Turn, call: ParsedCall) -> ToolOutcome:
         name, arguments = call.call.name, call.arguments
-        tool = self._set.get(name)
+        tool = self._set.get(name) or self._desk.stand_in(name)
         if tool is None:
             return ToolOutcome.error(self._set.unknown(name))
         if arguments is None:

@@ -14,7 +14,8 @@ from sidecar.sessions.hosts import Hosts
 
 @dataclass(slots=True)
 class ToolDesk:
-    """`append` and `emit` are the agent's; `enable_record_access` offers the tools that read the log."""
+    """`append` and `emit` are the agent's; `enable_record_access` offers the tools that read the log;
+    `stand_in` is asked for tools of servers that are not up."""
 
     session_id: str
     agent_id: str
@@ -27,3 +28,4 @@ class ToolDesk:
     emit: Callable[[AnyEvent], None]
     enable_record_access: Callable[[], None]
     approval_wait_s: Callable[[], float]
+    stand_in: Callable[[str], Tool | None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import anyio
@@ -33,8 +33,17 @@ TITLE_CHARS = 80
 class Turns:
     """The one place that starts and ends turns of an agent."""
 
-    def __init__(self, agent: Agent, tasks: Tasks, notes: TailNotes, on_end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        tasks: Tasks,
+        notes: TailNotes,
+        on_end: Callable[[], None],
+        prepare: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`prepare` is awaited before a turn begins, inside of what a cancel ends; `on_end` is called after its end."""
         self._agent = agent
+        self._prepare = prepare
         self._tasks = tasks
         self._notes = notes
         self._on_end = on_end
@@ -201,6 +210,7 @@ class Turns:
         mine = [p for p in state.pending if p.kind == "turn" and p.turn_id == turn.turn_id]
         steers = [] if mine else [p for p in state.pending if p.kind == "steer"]
         inputs = mine or steers
+        await self._prepare()
         notes = await self._notes.before_turn(agent, [p.entry.message for p in inputs], turn.turn_id)
         records = [*settle, *(AppendMessage(time=now, message=n, turn_id=turn.turn_id, queued="turn") for n in notes)]
         queued = tuple(m.id for m in notes) + tuple(p.entry.message.id for p in inputs)

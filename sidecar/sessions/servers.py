@@ -1,0 +1,72 @@
+"""The MCP servers of one session: started when the session names some, their tools offered from the next turn on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from anyio.abc import TaskGroup
+
+from protocol.events import Notice
+from sidecar.settings import Mcp
+from sidecar.tools.port import Tool
+
+if TYPE_CHECKING:
+    from sidecar.sessions.assembly import Desk, Seat
+    from sidecar.tools.mcp.pool import McpPool
+
+
+class Servers:
+    """Loads the `mcp` package only when a server is configured."""
+
+    def __init__(self, group: TaskGroup, environment: Mapping[str, str]) -> None:
+        self._group = group
+        self._environment = environment
+        self._settings = Mcp()
+        self._pool: McpPool | None = None
+
+    async def before_turn(self, desk: Desk, seat: Seat) -> None:
+        """Starts, restarts or ends servers as the settings say, waits for them (bounded), and offers their tools."""
+        wanted = seat.agent.settings.mcp
+        if wanted != self._settings:
+            await self.close()
+            self._settings = wanted
+            if wanted.servers:
+                self._pool = await self._open(wanted, seat)
+        if self._pool is not None:
+            await self._pool.ready()
+            self._offer(desk, seat)
+        elif seat.toolbox.server_tools:
+            self._offer(desk, seat)
+
+    async def _open(self, wanted: Mcp, seat: Seat) -> McpPool:
+        from anyio import to_thread
+
+        def load() -> type[McpPool]:
+            from sidecar.tools.mcp.pool import McpPool
+
+            return McpPool
+
+        pool = await to_thread.run_sync(load)
+        return pool(
+            wanted,
+            self._group,
+            lambda kind, text: seat.agent.emit(Notice(kind=kind, message=text)),
+            environment=self._environment,
+            cwd=seat.agent.state.cwd,
+        )
+
+    def _offer(self, desk: Desk, seat: Seat) -> None:
+        tools = self._pool.tools() if self._pool is not None else ()
+        if seat.toolbox.bring(mcp=tools):
+            seat.refresh(desk)
+
+    def stand_in(self, name: str) -> Tool | None:
+        """For a tool of a server that is not up."""
+        return self._pool.stand_in(name) if self._pool is not None else None
+
+    async def close(self) -> None:
+        """On return no server runs any more."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.aclose()
