@@ -138,14 +138,10 @@ def test_the_daemons_own_schemas_need_no_library() -> None:
         assert is_plain(tool.spec.parameters), tool.spec.name
         assert tool.spec.parameters["additionalProperties"] is False
     code = (
-        "import anyio, sys
-"
-        "from sidecar.tools.registry import builtin_tools
-"
-        "from sidecar.tools.schema import mismatch
-"
-        "for t in builtin_tools(): anyio.run(mismatch, t.spec, {'path': 1})
-"
+        "import anyio, sys\n"
+        "from sidecar.tools.registry import builtin_tools\n"
+        "from sidecar.tools.schema import mismatch\n"
+        "for t in builtin_tools(): anyio.run(mismatch, t.spec, {'path': 1})\n"
         "print([m for m in ('jsonschema', 'regex', 'mcp') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[3])

@@ -95,13 +95,18 @@ def test_ignore_rules(rules: str, ignored: list[str], kept: list[str]) -> None:
 
 def test_the_walk_is_the_same_as_gits(tmp_path: Path) -> None:
     """Git itself says which files are ignored."""
+    names = (
+        "a_DOT_log important_DOT_log only-top sub__only-top build__x sub__build__y sub__a_DOT_tmp a_DOT_tmp"
+        " docs__draft-1 docs__a__b__draft-2 sub__local local sub__anchored sub__deep__anchored _DOT_hidden"
+        " sub__important_DOT_log sub__b_DOT_log plain"
+    )
     rules = "*.log\n!important.log\n/only-top\nbuild/\ndocs/**/draft-*\n*.tmp\n"
     fill(
         tmp_path,
         _DOT_gitignore=rules,
         sub___DOT_gitignore="!*.tmp\nlocal\n/anchored\n",
-        **dict.fromkeys(("a_DOT_log", "important_DOT_log", "only-top", "sub__only-top", "build__x", "sub__build__y", "sub__a_DOT_tmp", "a_DOT_tmp", "docs__draft-1", "docs__a__b__draft-2", "sub__local", "local", "sub__anchored", "sub__deep__anchored", "_DOT_hidden", "sub__important_DOT_log", "sub__b_DOT_log", "plain"), "x"),
-    )  # fmt: skip
+        **dict.fromkeys(names.split(), "x"),
+    )
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     listed = subprocess.run(
         ["git", "-C", str(tmp_path), "ls-files", "--others", "--exclude-standard"], capture_output=True, text=True
