@@ -61,6 +61,7 @@ class Agent:
             log.state.last_usage.cache if log.state.last_usage is not None else None
         )
         self._estimate_sent = 0
+        self._estimate_teaches = False
         self._idle_ms: int | None = None
 
     # -- what hooks and the loop use all the time
@@ -141,6 +142,8 @@ class Agent:
         used = self.used()
         request = self.model.request(self.model.output_limit(self.window, used, self.settings))
         self._estimate_sent = self.meter.raw(state, self.prefix)
+        # A count made without the vocabulary says nothing about how the model's tokens relate to ours.
+        self._estimate_teaches = self.measuring.estimator.generation > 0
         self._idle_ms = self.clock.now_ms() - state.last_request_at if state.last_request_at else None
         shape = self.model.shape(state.rewrites)
         self.append(
@@ -182,7 +185,10 @@ class Agent:
                     cache=cache,
                 )
             )
-            self.measuring.calibration.observe(reference, estimated=self._estimate_sent, observed=usage.prompt_tokens)
+            if self._estimate_teaches:
+                self.measuring.calibration.observe(
+                    reference, estimated=self._estimate_sent, observed=usage.prompt_tokens
+                )
         turn.usage = turn.usage.plus(Usage(told.prompt_tokens, told.cached_tokens, told.completion_tokens, 1))
         self.emit(
             UsageEvent(
