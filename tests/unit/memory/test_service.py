@@ -11,11 +11,13 @@ import pytest
 from protocol.memory import FactInput
 from sidecar.errors import Fault
 from sidecar.instructions.prefix import compose
+from sidecar.memory.facts import serialise
+from sidecar.memory.folder import LOOKS_PER_TURN
 from sidecar.memory.library import Taken
 from sidecar.memory.section import ids_in
 from sidecar.memory.service import Grant, GrantSpent, Question, Writer
 from sidecar.memory.times import to_iso
-from tests.support.memory import NOW, World, given
+from tests.support.memory import NOW, World, fact, given
 
 pytestmark = pytest.mark.anyio
 
@@ -182,6 +184,23 @@ async def test_an_edit_in_place_is_told_in_the_next_turn(world: World) -> None:
     moment = time.time() - 5
     os.utime(path, (moment, moment))
     assert "6000" in (await world.service.recall_for_turn(world.work, "staging port")).text
+
+
+async def test_in_a_large_store_what_is_told_is_as_it_is_on_disk(world: World) -> None:
+    """Only a few files are looked at per turn, but those that are told always."""
+    folder = world.file_of(await world.save(name="first")).parent
+    for n in range(3 * LOOKS_PER_TURN):
+        (folder / f"z{n:04d}.md").write_text(serialise(fact(f"z{n:04d}", name=f"item{n}")), encoding="utf-8")
+    await world.service.warm(world.work)
+    last = folder / f"z{3 * LOOKS_PER_TURN - 1:04d}.md"
+    edited = last.read_text(encoding="utf-8").replace("Run make.", "Run just.")
+    last.write_text(edited, encoding="utf-8")
+    moment = time.time() - 5
+    for path in (last, folder):
+        os.utime(path, (moment, moment))
+    told = await world.service.recall_for_turn(world.work, f"item{3 * LOOKS_PER_TURN - 1}")
+    assert [hit.id for hit in told.event.hits] == [last.stem]
+    assert "Run just." in told.text
 
 
 async def test_the_prefix_has_the_same_bytes_with_0_and_1000_facts(world: World) -> None:
