@@ -7,7 +7,7 @@ new client. The environment (proxies, certificates) is trusted for the outside w
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -164,38 +164,51 @@ class _Answer:
         self._chunks = response.aiter_bytes()
         self._is_json = "json" in response.headers.get("content-type", "").lower()
         self._ended = False
+        self._spoilt = False
 
     async def events(self) -> AsyncGenerator[StreamEvent]:
-        sse, decoder, judge = SseDecoder(), self._decoder, self._endpoint.judge
+        sse, decoder = SseDecoder(), self._decoder
         if self._is_json:
             for event in await self._whole(sse):
                 yield event
-        try:
-            moved = time.monotonic()
-            while not self._complete():
-                chunk = await self._next()
-                if chunk is None:
-                    break
-                taken = decoder.taken
-                for message in sse.feed(chunk):
-                    for event in decoder.feed(message):
-                        yield event
-                    if self._complete():
-                        break
-                if decoder.taken != taken:
-                    moved = time.monotonic()
-                elif time.monotonic() - moved > STALL_FACTOR * self._endpoint.idle_timeout_s:
-                    raise judge.unreadable("the connection is alive, but the answer stalled")
-        except EventTooLarge:
-            raise judge.unreadable(f"one event of the answer is over {MAX_EVENT_BYTES >> 20} MiB") from None
+        moved = time.monotonic()
+        while not self._complete():
+            chunk = await self._next()
+            if chunk is None:
+                break
+            taken = decoder.taken
+            for event in self._read(sse, chunk):
+                yield event
+            if decoder.taken != taken:
+                moved = time.monotonic()
+            elif time.monotonic() - moved > STALL_FACTOR * self._endpoint.idle_timeout_s:
+                raise self._endpoint.judge.unreadable("the connection is alive, but the answer stalled")
         if not self._complete():
             for event in self._last(sse):
                 yield event
         for event in decoder.result():
             yield event
 
+    def _read(self, sse: SseDecoder, chunk: bytes) -> Iterator[StreamEvent]:
+        """The events in these bytes. What cannot be read spoils the answer only while that is not whole."""
+        decoder, judge = self._decoder, self._endpoint.judge
+        try:
+            for message in sse.feed(chunk):
+                yield from decoder.feed(message)
+                if self._complete():
+                    return
+        except EventTooLarge:
+            if not decoder.settled:
+                raise judge.unreadable(f"one event of the answer is over {MAX_EVENT_BYTES >> 20} MiB") from None
+            self._spoilt = True
+        except ProviderError:
+            if not decoder.settled:
+                raise
+            self._spoilt = True
+
     def _complete(self) -> bool:
-        return self._decoder.complete
+        """Whether nothing more is worth reading."""
+        return self._decoder.complete or self._spoilt
 
     async def drain(self) -> None:
         """Reads the end of an answer that is whole, if it is there already."""
@@ -242,7 +255,7 @@ class _Answer:
                 raise self._endpoint.judge.unreadable(f"the answer is over {MAX_EVENT_BYTES >> 20} MiB")
         if body.lstrip().startswith((b"{", b"[")):
             return self._decoder.whole(bytes(body))
-        return [event for message in sse.feed(bytes(body)) for event in self._decoder.feed(message)]
+        return list(self._read(sse, bytes(body)))
 
 
 async def fetch_json(pool: HttpPool, endpoint: Endpoint, url: str, limit: int) -> bytes:
