@@ -96,7 +96,7 @@ def test_what_is_imported_is_declared() -> None:
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = {re.split(r"[^A-Za-z0-9-]", d)[0].lower() for d in project["dependencies"]}
-    names = {"yaml": "pyyaml", "acp": "agent-client-protocol", "pydantic": "agent-client-protocol"}
+    names = {"yaml": "pyyaml", "acp": "agent-client-protocol", "mcp_types": "mcp", "referencing": "jsonschema"}
     wrong = set()
     for module in modules():
         for name, _ in module.imports():
