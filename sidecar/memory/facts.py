@@ -25,6 +25,7 @@ SCOPES: Final = get_args(FactScope)
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+-]*", re.ASCII)
 _LINE = re.compile(r"(\w+): (.+)", re.ASCII)
 _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_NO_LETTER_OR_DIGIT = re.compile(r"[\W_]+")
 _UNCLEAN = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -132,8 +133,7 @@ def as_input(fact: Fact) -> FactInput:
 def canonical(text: str) -> str:
     """What is compared when two names, titles or descriptions are *equal*: letters and digits, case folded.
     Empty for a text without any; such texts equal nothing."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return "".join(c for c in folded if c.isalnum())
+    return _NO_LETTER_OR_DIGIT.sub("", unicodedata.normalize("NFKC", text).casefold())
 
 
 def identities(fact: Fact | FactInput) -> tuple[tuple[str, str], ...]:

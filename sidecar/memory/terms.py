@@ -30,6 +30,7 @@ _CJK: Final = (
 )
 _W: Final = rf"[^\W{_CJK}]"
 _TOKEN = re.compile(rf"([{_CJK}]+)|((?<!\w)#(?={_W}))?({_W}+(?:[.'’]{_W}+)*)(#|\+\+)?")
+_JOINT = re.compile(r"[._#'+]")
 _VERSION = re.compile(r"[vV]?\d+(?:\.\w+)*")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _HIRAGANA = re.compile("[\u3040-\u309f]")
@@ -72,7 +73,7 @@ def document_terms(text: str) -> list[str]:
 
 
 def _has_parts(word: str) -> bool:
-    return any(c in "._#'+" for c in word) or _inner_capital(word)
+    return _JOINT.search(word) is not None or _inner_capital(word)
 
 
 def _parts(word: str) -> list[str]:
@@ -91,7 +92,8 @@ def _parts(word: str) -> list[str]:
 
 def _inner_capital(word: str) -> bool:
     """`getUser`, `GitHub`; not `API`, which is as common as a word."""
-    return any(c.isupper() for c in word.lstrip("#")[1:]) and any(c.islower() for c in word)
+    rest = word.lstrip("#")[1:]
+    return rest != rest.lower() and word != word.upper()
 
 
 @dataclass(frozen=True, slots=True)
