@@ -20,7 +20,7 @@ class SpanText:
 
     def __init__(self) -> None:
         self._first: list[Excerpt] = []
-        self._last: deque[Excerpt] = deque()
+        self._last: deque[Excerpt] = deque()  # bounded: `add` keeps LAST_KEPT
         self._left_out = 0
 
     def add(self, line: int, who: str, body: str) -> None:
@@ -39,6 +39,7 @@ class SpanText:
         taken = tuple(e for e in kept if e.line <= last_line)
         rest = [e for e in kept if e.line > last_line]
         left_out, self._left_out = self._left_out, 0
+        # bounded: a part of what was kept before
         self._first, self._last = rest[:FIRST_KEPT], deque(rest[FIRST_KEPT:])
         return taken, left_out
 

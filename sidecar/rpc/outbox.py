@@ -87,6 +87,7 @@ class Outbox:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        # bounded: by bytes; past the hard limit a socket peer is dropped and a stdio producer waits
         self._queue: deque[_Ready | _Streamed] = deque()
         self._queued = 0
         self._taken = 0
