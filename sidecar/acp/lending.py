@@ -16,6 +16,7 @@ from sidecar.acp.session import BridgedSession
 
 log = logging.getLogger("sidecar.acp")
 
+CREATE_S = 10.0
 CLEAN_UP_S = 5.0
 SHELL = ("bash", "-c")
 
@@ -66,13 +67,18 @@ async def run_command(editor: Any, session: BridgedSession, params: TerminalRunP
 @asynccontextmanager
 async def _terminal(editor: Any, params: TerminalRunParams) -> AsyncIterator[str]:
     """A terminal that runs the command; nothing of it is left when the block ends, however it does."""
-    made = await editor.create_terminal(
-        session_id=params.session_id,
-        command=SHELL[0],
-        args=[*SHELL[1:], params.command],
-        cwd=params.cwd,
-        output_byte_limit=params.output_bytes,
-    )
+    made = None
+    # Not to be cancelled half-way: a terminal whose id nobody learnt could not be ended.
+    with anyio.move_on_after(CREATE_S, shield=True):
+        made = await editor.create_terminal(
+            session_id=params.session_id,
+            command=SHELL[0],
+            args=[*SHELL[1:], params.command],
+            cwd=params.cwd,
+            output_byte_limit=params.output_bytes,
+        )
+    if made is None:
+        raise TimeoutError
     where = {"session_id": params.session_id, "terminal_id": made.terminal_id}
     try:
         yield made.terminal_id

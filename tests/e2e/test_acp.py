@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +35,18 @@ async def refused(request: Any) -> acp.RequestError:
 # ---------------------------------------------------------------- a conversation
 
 
-async def test_initialize_says_what_it_can() -> None:
-    with a_place() as place:
-        async with editing(place, Editor(), initialize=False) as (connection, _):
-            said = await connection.initialize(protocol_version=1)
-    can = said.agent_capabilities
-    assert said.protocol_version == 1
-    assert said.agent_info.name == "sidecar"
-    assert can.load_session
-    assert can.prompt_capabilities.image
-    assert can.prompt_capabilities.embedded_context
-    sessions = can.session_capabilities
-    assert None not in (sessions.list, sessions.resume, sessions.close, sessions.fork, sessions.delete)
-
-
 async def test_a_prompt_streams_its_answer_before_it_ends() -> None:
     with FakeLLM(sequence(Reply("Hello there.", reasoning="I greet."), Reply("Again."))) as llm, a_place(llm) as place:
         editor = Editor()
-        async with editing(place, editor) as (connection, _):
+        async with editing(place, editor, initialize=False) as (connection, _):
+            said = await connection.initialize(protocol_version=1)
+            can = said.agent_capabilities
+            assert (said.protocol_version, said.agent_info.name, can.load_session) == (1, "sidecar", True)
+            assert can.prompt_capabilities.image
+            assert can.prompt_capabilities.embedded_context
+            offered = can.session_capabilities
+            assert None not in (offered.list, offered.resume, offered.close, offered.fork, offered.delete)
+
             session = await new(connection, place)
             ended = await connection.prompt(session_id=session, prompt=text("hi"))
             assert ended.stop_reason == "end_turn"
@@ -64,46 +59,34 @@ async def test_a_prompt_streams_its_answer_before_it_ends() -> None:
             await connection.prompt(session_id=session, prompt=text("again"))
             assert [t for _, t in llm.requests[-1].texts][-3:] == ["hi", "Hello there.", "again"]
 
-
-async def test_prompts_carry_images_resources_and_links() -> None:
-    with FakeLLM() as llm, a_place(llm) as place:
-        async with editing(place, Editor()) as (connection, _):
-            session = await new(connection, place)
-            resource = acp.embedded_text_resource("file:///a.py", "x = 1")
             blocks = [
                 acp.text_block("look"),
-                acp.resource_block(resource),
+                acp.resource_block(acp.embedded_text_resource("file:///a.py", "x = 1")),
                 ResourceContentBlock(type="resource_link", name="b.py", uri="file:///b.py"),
                 ImageContentBlock(type="image", data="aGVsbG8=", mime_type="image/png"),
             ]
             await connection.prompt(session_id=session, prompt=blocks)
-            sent = llm.requests[0].messages[-1]["content"]
+            sent = llm.requests[-1].messages[-1]["content"]
             assert sent[0]["text"].startswith('look\n\n<resource uri="file:///a.py">\nx = 1\n</resource>')
             assert "[b.py](file:///b.py)" in sent[0]["text"]
             assert "aGVsbG8=" in str(sent[1])
-            error = await refused(connection.prompt(session_id=session, prompt=[acp.audio_block("aGk=", "audio/wav")]))
-            assert error.code == -32602
+            sound = [acp.audio_block("aGk=", "audio/wav")]
+            assert (await refused(connection.prompt(session_id=session, prompt=sound))).code == -32602
 
 
-async def test_stop_reasons() -> None:
+async def test_how_turns_end() -> None:
     script = sequence(
         Reply("cut", finish_reason="length"),
         Reply("no", finish_reason="content_filter"),
-        *[Reply("", tool_calls=[call("list_dir", {"path": "."})])] * 4,
+        *[Reply("", tool_calls=[call("list_dir", {"path": "."})])] * 2,
+        failure(401, "bad key sk-test-key-of-the-fake-model"),
     )
     with FakeLLM(script) as llm, a_place(llm, config="[loop_control]\nmax_steps = 2\n") as place:
         async with editing(place, Editor()) as (connection, _):
             session = await new(connection, place)
             reasons = [(await connection.prompt(session_id=session, prompt=text("go"))).stop_reason for _ in range(3)]
-    assert reasons == ["max_tokens", "refusal", "max_turn_requests"]
-
-
-async def test_a_failed_turn_is_an_error_that_names_the_fix_and_not_the_exception() -> None:
-    with FakeLLM(lambda request, n: failure(401, "bad key sk-test-key-of-the-fake-model")) as llm:
-        with a_place(llm) as place:
-            async with editing(place, Editor()) as (connection, _):
-                session = await new(connection, place)
-                error = await refused(connection.prompt(session_id=session, prompt=text("hi")))
+            assert reasons == ["max_tokens", "refusal", "max_turn_requests"]
+            error = await refused(connection.prompt(session_id=session, prompt=text("hi")))
     assert error.code == -32000
     assert error.data["reason"] == "provider_auth"
     assert "sk-test" not in f"{error} {error.data}"
@@ -123,6 +106,19 @@ async def test_no_model_is_said_when_a_session_is_made() -> None:
 
 
 # ---------------------------------------------------------------- tools and permissions
+
+
+def replayed(model: Callable[[], FakeLLM]) -> Any:
+    """The script of a model, from its start, for a server that has answered before."""
+    with model() as other:
+        script, start = other.script, None
+
+    def shifted(request: dict[str, Any], n: int) -> Any:
+        nonlocal start
+        start = n if start is None else start
+        return script(request, n - start)
+
+    return shifted
 
 
 def edits(path: str = "a.txt") -> FakeLLM:
@@ -156,32 +152,33 @@ async def test_calls_are_shown_with_places_and_changes_and_asked_for() -> None:
         assert ended["e1"].content[0].new_text.startswith("newer")
 
 
-@pytest.mark.parametrize("choice", ["reject", None])
-async def test_a_no_is_a_no(choice: str | None) -> None:
+async def test_a_no_is_a_no_and_a_yes_for_the_session_is_asked_once() -> None:
     with edits() as llm, a_place(llm) as place:
-        editor = Editor(permit=lambda request: choice)
+        editor = Editor()
         async with editing(place, editor) as (connection, _):
-            session = await new(connection, place)
-            await connection.prompt(session_id=session, prompt=text("write"))
-        assert not (place.work / "a.txt").exists()
-        failed = [u.tool_call_id for u in editor.of("tool_call_update") if u.status == "failed"]
-        assert failed == ["w1", "e1"]
-        decisions = of_type(place.records(session), "tool.approval")
-        assert [d["outcome"] for d in decisions] == ["reject", "reject"]
+            for choice in ("reject", None):
+                llm.script = replayed(edits)
+                editor.permit = lambda request, choice=choice: choice
+                session = await new(connection, place)
+                await connection.prompt(session_id=session, prompt=text("write"))
+                failed = [u.tool_call_id for u in editor.of("tool_call_update", session) if u.status == "failed"]
+                assert failed == ["w1", "e1"]
+                decisions = of_type(place.records(session), "tool.approval")
+                assert [d["outcome"] for d in decisions] == ["reject", "reject"]
+            assert not (place.work / "a.txt").exists()
+
+            editor.permissions.clear()
+            editor.permit = lambda request: "allow_session"
+            files = [Reply("", tool_calls=[call("write_file", {"path": f"{n}.txt", "content": "x"})]) for n in range(3)]
+            command = Reply("", tool_calls=[call("run_command", {"command": "echo here"})])
+            llm.script = replayed(lambda: FakeLLM(sequence(*files, command, Reply("done"))))
+            await connection.prompt(session_id=await new(connection, place), prompt=text("write"))
+            assert (place.work / "2.txt").exists()
+            assert [p[0].kind for p in editor.permissions] == ["edit", "execute"]
+            assert "here" in llm.requests[-1].texts[-1][1]
 
 
-async def test_allowing_for_the_session_asks_once() -> None:
-    calls = [Reply("", tool_calls=[call("write_file", {"path": f"{n}.txt", "content": "x"})]) for n in range(3)]
-    with FakeLLM(sequence(*calls, Reply("done"))) as llm, a_place(llm) as place:
-        editor = Editor(permit=lambda request: "allow_session")
-        async with editing(place, editor) as (connection, _):
-            session = await new(connection, place)
-            await connection.prompt(session_id=session, prompt=text("write"))
-        assert len(editor.permissions) == 1
-        assert (place.work / "2.txt").exists()
-
-
-async def test_modes_are_approval_modes() -> None:
+async def test_modes_are_approval_modes_and_the_todo_list_is_the_plan() -> None:
     with edits() as llm, a_place(llm) as place:
         editor = Editor()
         async with editing(place, editor) as (connection, _):
@@ -197,15 +194,10 @@ async def test_modes_are_approval_modes() -> None:
             loaded = await connection.load_session(cwd=str(place.work), session_id=made.session_id, mcp_servers=[])
             assert loaded.modes.current_mode_id == "auto_edit"
 
-
-async def test_the_todo_list_is_the_plan() -> None:
-    todos = [{"content": "look", "status": "done"}, {"content": "write", "status": "in_progress"}]
-    script = sequence(Reply("", tool_calls=[call("todo_write", {"todos": todos})]), Reply("done"))
-    with FakeLLM(script) as llm, a_place(llm) as place:
-        editor = Editor()
-        async with editing(place, editor) as (connection, _):
-            session = await new(connection, place)
-            await connection.prompt(session_id=session, prompt=text("plan"))
+            todos = [{"content": "look", "status": "done"}, {"content": "write", "status": "in_progress"}]
+            listed = Reply("", tool_calls=[call("todo_write", {"todos": todos})])
+            llm.script = replayed(lambda: FakeLLM(sequence(listed, Reply("done"))))
+            await connection.prompt(session_id=made.session_id, prompt=text("plan"))
             shown = [[(e.content, e.status) for e in u.entries] for u in editor.of("plan")]
             assert shown == [[("look", "completed"), ("write", "in_progress")]]
 
@@ -213,68 +205,45 @@ async def test_the_todo_list_is_the_plan() -> None:
 # ---------------------------------------------------------------- the editor's own files and terminal
 
 
-async def test_open_files_are_read_and_written_through_the_editor() -> None:
-    script = sequence(
+async def test_files_and_commands_go_through_the_editor() -> None:
+    files = [
         Reply("", tool_calls=[call("read_file", {"path": "a.txt"})]),
         Reply("", tool_calls=[call("edit_file", {"path": "a.txt", "old_text": "unsaved", "new_text": "changed"})]),
         Reply("", tool_calls=[call("read_file", {"path": "b.txt"})]),
         Reply("done"),
-    )
-    with FakeLLM(script) as llm, a_place(llm) as place:
+    ]
+    command = [
+        Reply("", tool_calls=[call("run_command", {"command": "echo from the terminal; exit 3"}, id="c1")]),
+        Reply("done"),
+        Reply("", tool_calls=[call("run_command", {"command": "sleep 60"})]),
+    ]
+    with FakeLLM(sequence(*files, *command)) as llm, a_place(llm) as place:
         (place.work / "a.txt").write_text("on disk\n")
         (place.work / "b.txt").write_text("only on disk\n")
         path = str(place.work / "a.txt")
-        editor = Editor(files={path: "unsaved\n"})
+        editor = Editor(files={path: "unsaved\n"}, terminals=True)
         async with editing(place, editor) as (connection, _):
             session = await new(connection, place)
             await connection.prompt(session_id=session, prompt=text("edit"))
-        assert editor.written == {path: "changed\n"}
-        assert (place.work / "a.txt").read_text() == "on disk\n"
-        results = [t for role, t in llm.requests[-1].texts if role == "tool"]
-        assert results[0].startswith("unsaved")
-        assert results[2].startswith("only on disk")
+            assert editor.written == {path: "changed\n"}
+            assert (place.work / "a.txt").read_text() == "on disk\n"
+            results = [t for role, t in llm.requests[-1].texts if role == "tool"]
+            assert results[0].startswith("unsaved")
+            assert results[2].startswith("only on disk")
 
-
-async def test_commands_run_in_the_editors_terminal() -> None:
-    script = sequence(
-        Reply("", tool_calls=[call("run_command", {"command": "echo from the terminal; exit 3"}, id="c1")]),
-        Reply("done"),
-    )
-    with FakeLLM(script) as llm, a_place(llm) as place:
-        editor = Editor(terminals=True)
-        async with editing(place, editor) as (connection, _):
-            session = await new(connection, place)
+            editor.updates.clear()
             await connection.prompt(session_id=session, prompt=text("run"))
-        assert editor.commands == ["bash -c echo from the terminal; exit 3"]
-        assert editor.released == ["term-1"]
-        shown = [u.content[0].terminal_id for u in editor.of("tool_call_update") if u.content]
-        assert shown == ["term-1"]
-        assert llm.requests[-1].texts[-1] == ("tool", "from the terminal\n[exit code 3]")
+            assert editor.commands == ["bash -c echo from the terminal; exit 3"]
+            assert editor.released == ["term-1"]
+            shown = [u.content[0].terminal_id for u in editor.of("tool_call_update") if u.content]
+            assert shown == ["term-1"]
+            assert llm.requests[-1].texts[-1] == ("tool", "from the terminal\n[exit code 3]")
 
-
-async def test_a_command_in_the_editors_terminal_ends_with_the_turn() -> None:
-    script = sequence(Reply("", tool_calls=[call("run_command", {"command": "sleep 60"})]), Reply("done"))
-    with FakeLLM(script) as llm, a_place(llm) as place:
-        editor = Editor(terminals=True)
-        async with editing(place, editor) as (connection, _):
-            session = await new(connection, place)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_cancel_when, connection, session, editor, lambda: editor.commands)
-                ended = await connection.prompt(session_id=session, prompt=text("run"))
+                tasks.start_soon(_cancel_when, connection, session, editor, lambda: len(editor.commands) == 2)
+                ended = await connection.prompt(session_id=session, prompt=text("run long"))
             assert ended.stop_reason == "cancelled"
-            await editor.until(lambda: editor.killed == ["term-1"] and editor.released == ["term-1"])
-
-
-async def test_without_a_terminal_commands_run_in_the_daemon() -> None:
-    script = sequence(Reply("", tool_calls=[call("run_command", {"command": "echo here"})]), Reply("done"))
-    with FakeLLM(script) as llm, a_place(llm) as place:
-        editor = Editor()
-        async with editing(place, editor) as (connection, _):
-            session = await new(connection, place)
-            await connection.prompt(session_id=session, prompt=text("run"))
-        assert editor.commands == []
-        assert editor.permissions
-        assert "here" in llm.requests[-1].texts[-1][1]
+            await editor.until(lambda: editor.killed == ["term-2"] and editor.released[1:] == ["term-2"])
 
 
 async def _cancel_when(connection: Any, session: str, editor: Editor, condition: Any) -> None:
@@ -285,36 +254,28 @@ async def _cancel_when(connection: Any, session: str, editor: Editor, condition:
 # ---------------------------------------------------------------- cancel
 
 
-async def test_cancel_ends_a_turn_that_waits_for_the_model() -> None:
-    gate = Gate()
-    script = sequence(Reply("never", gate=gate), Reply("usable"))
-    with FakeLLM(script) as llm, a_place(llm) as place:
-        editor = Editor()
-        async with editing(place, editor) as (connection, _):
-            session = await new(connection, place)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_cancel_when, connection, session, editor, lambda: llm.count)
-                with anyio.fail_after(10):
-                    ended = await connection.prompt(session_id=session, prompt=text("hi"))
-            assert ended.stop_reason == "cancelled"
-            assert (await connection.prompt(session_id=session, prompt=text("go on"))).stop_reason == "end_turn"
-            assert editor.said(session) == "usable"
-
-
-async def test_cancel_ends_an_open_permission_request() -> None:
+async def test_cancel_ends_a_turn_wherever_it_is() -> None:
     async def never() -> str:
         await anyio.sleep_forever()
         raise AssertionError
 
-    with edits() as llm, a_place(llm) as place:
+    write = Reply("", tool_calls=[call("write_file", {"path": "a.txt", "content": "x"})])
+    with FakeLLM(sequence(Reply("never", gate=Gate()), Reply("usable"), write)) as llm, a_place(llm) as place:
         editor = Editor(permit=lambda request: never())  # type: ignore[arg-type, return-value]
         async with editing(place, editor) as (connection, _):
             session = await new(connection, place)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_cancel_when, connection, session, editor, lambda: editor.permissions)
-                with anyio.fail_after(10):
-                    ended = await connection.prompt(session_id=session, prompt=text("write"))
-            assert ended.stop_reason == "cancelled"
+
+            async def cancelled(prompt: str, when: Callable[[], Any]) -> bool:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(_cancel_when, connection, session, editor, when)
+                    with anyio.fail_after(10):
+                        ended = await connection.prompt(session_id=session, prompt=text(prompt))
+                return bool(ended.stop_reason == "cancelled")
+
+            assert await cancelled("hi", lambda: llm.count)
+            assert (await connection.prompt(session_id=session, prompt=text("go on"))).stop_reason == "end_turn"
+            assert editor.said(session) == "usable"
+            assert await cancelled("write", lambda: editor.permissions)
         assert not (place.work / "a.txt").exists()
 
 
@@ -359,6 +320,8 @@ async def test_load_replays_before_it_answers_and_resume_does_not() -> None:
 async def test_sessions_are_listed_forked_closed_and_deleted() -> None:
     with FakeLLM() as llm, a_place(llm) as place:
         async with editing(place, Editor()) as (connection, _):
+            relative = connection.new_session(cwd="relative", mcp_servers=[])
+            assert (await refused(relative)).code == -32602
             first = await new(connection, place)
             await connection.prompt(session_id=first, prompt=text("the first"))
             fork = (await connection.fork_session(cwd=str(place.work), session_id=first)).session_id
@@ -382,13 +345,6 @@ async def test_sessions_are_listed_forked_closed_and_deleted() -> None:
 
             await connection._conn.send_request("session/delete", {"sessionId": fork})
             assert [s.session_id for s in (await connection.list_sessions()).sessions] == [first]
-
-
-async def test_a_session_needs_an_absolute_folder() -> None:
-    with FakeLLM() as llm, a_place(llm) as place:
-        async with editing(place, Editor()) as (connection, _):
-            error = await refused(connection.new_session(cwd="relative", mcp_servers=[]))
-            assert error.code == -32602
 
 
 async def test_mcp_servers_and_more_folders_become_configuration() -> None:
@@ -436,6 +392,8 @@ async def test_compact_says_what_came_of_it() -> None:
             session = await new(connection, place)
             await connection.prompt(session_id=session, prompt=text("/compact"))
             assert "nothing to compact" in editor.said(session)
+            await connection.prompt(session_id=session, prompt=text("/etc/hosts is a file"))
+            assert llm.requests[-1].texts[-1] == ("user", "/etc/hosts is a file")
             for n in range(4):
                 await connection.prompt(session_id=session, prompt=text(f"question {n}"))
             llm.script = lambda request, n: Reply("The user asked four questions and got four long answers. " * 3)
@@ -449,11 +407,3 @@ async def test_compact_says_what_came_of_it() -> None:
         assert [u.status for u in editor.of("tool_call_update") if u.tool_call_id == bracket[0].tool_call_id] == [
             "completed"
         ]
-
-
-async def test_an_unknown_command_is_a_prompt() -> None:
-    with FakeLLM() as llm, a_place(llm) as place:
-        async with editing(place, Editor()) as (connection, _):
-            session = await new(connection, place)
-            await connection.prompt(session_id=session, prompt=text("/etc/hosts is a file"))
-            assert llm.requests[-1].texts[-1] == ("user", "/etc/hosts is a file")

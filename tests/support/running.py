@@ -26,7 +26,7 @@ from typing import IO, Any
 import anyio
 
 from sidecar.client import SidecarClient
-from sidecar.client.host import Answer, Approve
+from sidecar.client.host import Answer, Answers, Approve
 from tests.support.fake_llm import FakeLLM
 from tests.support.wire import read_records
 
@@ -130,6 +130,7 @@ async def running_sidecar(
     arguments: Sequence[str] = ("serve", "--stdio"),
     approve: Approve | None = None,
     answer: Answer | None = None,
+    answers: Answers | None = None,
 ) -> AsyncIterator[Sidecar]:
     """A daemon as a child over stdio. With `home`, a stored home is used again (and stays)."""
     with a_place(llm, home=home, model=model, env=env, config=config) as place, _open(place.stderr_file) as stderr:
@@ -141,6 +142,7 @@ async def running_sidecar(
             name="tests",
             approve=approve,
             answer=answer,
+            answers=answers,
         ) as client:
             yield _running(place, client)
 
