@@ -70,7 +70,7 @@ class Asker:
     async def ask(self) -> Summary | Failure:
         """Runs the ladder. Cancelling it ends the request under way."""
         window = self._gauge.window_of(self._policy.model)
-        room = window - self._around - summarizer.MIN_SUMMARY_ROOM - summarizer.OUTPUT_SAFETY
+        room = window - self._around - summarizer.MIN_SUMMARY_ROOM
         progress, ask = summarizer.first_attempt(self._material, room)
         while True:
             if ask.wait_s > 0:

@@ -27,8 +27,9 @@ TRIVIAL_FOR_SPAN: Final = 2_000
 LONGEST_WAIT_S: Final = 120.0
 """A provider that asks for more than this is not there in time: the attempt is given up instead."""
 
-MIN_SUMMARY_ROOM: Final = 1_024
-"""Tokens of output that a request must leave room for; without them it is shortened before it is sent."""
+MIN_SUMMARY_ROOM: Final = 256
+"""Tokens of output that a request must leave room for; without them it is shortened before it is sent. Little, since
+shortening gives up the warm prefix and part of the span, and the estimate may be wrong: the provider is asked first."""
 
 OUTPUT_SAFETY: Final = 1_024
 """Kept free beside input and output, for what the estimate missed."""
@@ -188,9 +189,9 @@ def backoff(error: ProviderError, attempt: int, retry: RetryPolicy, jitter: floa
 
 
 def output_limit(configured: int, window: int, input_tokens: int, model_limit: int | None) -> int:
-    """Tokens that a summary may have: as configured, within what window and model leave. At least 256: a request that
-    asks for less cannot succeed, and the provider's own verdict is worth more than our estimate."""
+    """Tokens that a summary may have: as configured, within what window and model leave. At least `MIN_SUMMARY_ROOM`:
+    a request that asks for less cannot succeed, and the provider's own verdict is worth more than our estimate."""
     limits = [configured, window - input_tokens - OUTPUT_SAFETY]
     if model_limit is not None:
         limits.append(model_limit)
-    return max(256, min(limits))
+    return max(MIN_SUMMARY_ROOM, min(limits))
