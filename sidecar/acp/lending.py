@@ -45,6 +45,13 @@ async def run_command(editor: Any, session: BridgedSession, params: TerminalRunP
 
     Raises `RequestError` only while nothing has been started.
     """
+    try:
+        return await _run(editor, session, params)
+    except TimeoutError:
+        return TerminalRunResult(output="", truncated=True, timed_out=True)
+
+
+async def _run(editor: Any, session: BridgedSession, params: TerminalRunParams) -> TerminalRunResult:
     async with _terminal(editor, params) as terminal_id:
         session.projection.in_terminal(params.tool_call_id)
         await session.show([_shown(params.tool_call_id, terminal_id)])
@@ -66,7 +73,10 @@ async def run_command(editor: Any, session: BridgedSession, params: TerminalRunP
 
 @asynccontextmanager
 async def _terminal(editor: Any, params: TerminalRunParams) -> AsyncIterator[str]:
-    """A terminal that runs the command; nothing of it is left when the block ends, however it does."""
+    """A terminal that runs the command; nothing of it is left when the block ends, however it does.
+
+    Raises `TimeoutError` when the editor does not answer.
+    """
     made = None
     # Not to be cancelled half-way: a terminal whose id nobody learnt could not be ended.
     with anyio.move_on_after(CREATE_S, shield=True):
