@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from record_store import checkpoint, failpoints, fold
@@ -61,11 +63,12 @@ def flip(data: bytes) -> bytes:
 
 
 def resealed(change: Callable[[dict[str, object]], None]) -> Callable[[bytes], bytes]:
-    """Changes the content and makes the checksum right again."""
+    """Changes the content, the state in it too, and makes the checksum right again."""
 
     def apply(data: bytes) -> bytes:
         content = json.loads(data)
         del content["checksum"]
+        content["state"]["title"] = "A state that must not be used"
         change(content)
         body = json.dumps(content).encode()[:-1]
         return b'%b,"checksum":"%08x"}' % (body, crc32(body))
@@ -146,6 +149,24 @@ async def test_a_checkpoint_that_cannot_be_written_is_one_that_is_not_there(tmp_
     async with opened(tmp_path) as (journal, recovered):
         assert recovered == []
         assert len(texts(journal.state)) == 1
+
+
+async def test_the_session_goes_on_while_one_is_written(tmp_path: Path) -> None:
+    session, journal = await create(tmp_path)
+    journal.append(*(message(n) for n in range(3_000)))
+    await journal.sync()
+    async with anyio.create_task_group() as group:
+        group.start_soon(journal.checkpoint)
+        while not journal.dirty:
+            await anyio.lowlevel.checkpoint()
+            if journal._saved_line == journal.last_line:
+                journal.append(message(3_000))
+    await journal.sync()
+    live = canonical(journal.state)
+    session.abandon()
+    assert saved(tmp_path).exists()
+    async with opened(tmp_path) as (journal, recovered):
+        assert (canonical(journal.state), recovered) == (live, [])
 
 
 async def test_one_is_due_every_so_many_records(tmp_path: Path) -> None:

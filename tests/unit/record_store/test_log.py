@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from record_store import failpoints
@@ -201,6 +202,26 @@ async def test_appends_between_a_failed_sync_and_the_next_are_covered(tmp_path: 
     await session.close()
 
 
+async def test_what_is_appended_during_a_sync_is_kept_for_the_next(tmp_path: Path) -> None:
+    session, journal = await create(tmp_path)
+    journal.append(message(1))
+    async with anyio.create_task_group() as group:
+        group.start_soon(journal.sync)
+        while journal._syncing is None:
+            await anyio.lowlevel.checkpoint()
+        journal.append(message(2))
+    assert journal.dirty
+    data = on_disk(journal)
+    with failpoints.active("log.sync=EIO"), pytest.raises(StoreWriteError):
+        await journal.sync()
+    with Path(journal.location).open("r+b") as file:
+        file.seek(len(data) - 40)
+        file.write(b"\0" * 40)
+    await journal.sync()
+    assert on_disk(journal) == data
+    await session.close()
+
+
 async def test_all_who_wait_for_one_sync_hear_of_its_failure(tmp_path: Path) -> None:
     session, journal = await create(tmp_path)
     heard = []
@@ -212,11 +233,12 @@ async def test_all_who_wait_for_one_sync_hear_of_its_failure(tmp_path: Path) -> 
         except StoreWriteError as error:
             heard.append(error.reason)
 
-    with failpoints.active("log.sync=ENOSPC"):
+    with failpoints.active("log.sync=ENOSPC@1"):
         async with anyio.create_task_group() as group:
             for _ in range(5):
                 group.start_soon(tell)
     assert heard == ["no_space"] * 5
+    assert journal.dirty
     await session.close()
 
 
