@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from operator import is_
 
 import anyio
 import structlog
@@ -23,7 +24,16 @@ from sidecar.compaction.ports import SnipLimits, SummaryReply, SummaryRequest, W
 from sidecar.compaction.service import CompactionService
 from sidecar.errors import Fault
 from sidecar.providers.errors import ProviderError
-from sidecar.providers.port import Binding, BlobReader, EncodedRequest, Finished, ModelInfo, RetryPolicy, TextChunk
+from sidecar.providers.port import (
+    Binding,
+    BlobReader,
+    EncodedRequest,
+    Finished,
+    ModelInfo,
+    PrefixHashes,
+    RetryPolicy,
+    TextChunk,
+)
 from sidecar.providers.registry import Registry
 from sidecar.sessions.tasks import Tasks
 from sidecar.sessions.toolbox import Toolbox
@@ -98,7 +108,7 @@ class CompactionPort:
         return self._agent.measuring.calibration.factor(self.model)
 
     def message_tokens(self, message: Message) -> int:
-        return self._agent.measuring.estimator.message_tokens(message)
+        return self._agent.meter.message_tokens(message)
 
     def text_tokens(self, text: str) -> int:
         return self._agent.measuring.estimator.text_tokens(text)
@@ -152,12 +162,8 @@ class CompactionPort:
 
     async def summarize(self, request: SummaryRequest) -> SummaryReply:
         """One attempt: the bytes of the next step, or of a shortened list, and the instruction."""
-        agent = self._agent
         binding = self._binding(request.model)
-        encoder = binding.provider.encoder(binding.model, self._blobs)
-        entries = WellFormed().follow(State(entries=list(request.entries)))
-        hashes = encoder.sync(agent.prefix, entries, 0)
-        encoded = encoder.request(max_output_tokens=request.max_output_tokens, suffix=request.instruction)
+        hashes, encoded = self._encoded(binding, request)
         self._agent.append(
             LlmRequest(
                 time=self.now_ms(),
@@ -176,6 +182,21 @@ class CompactionPort:
         )
         text, finished = await _collect(binding, encoded)
         return SummaryReply(text, finished.reason, self._paid(request, binding, finished), binding.reference)
+
+    def _encoded(self, binding: Binding, request: SummaryRequest) -> tuple[PrefixHashes, EncodedRequest]:
+        """The context as it stands goes out as the bytes that the next step would send, cache marks included, without
+        being serialised again; a shortened list, or another model's, is serialised for this request alone."""
+        agent = self._agent
+        entries = agent.state.entries
+        if request.model is None and len(request.entries) == len(entries) and all(map(is_, request.entries, entries)):
+            agent.model.sync(agent.prefix, agent.state)
+            shape = agent.model.shape(agent.state.rewrites)
+            hashes = PrefixHashes(shape.system_hash, shape.tools_hash, shape.prefix_hash)
+            encoder = agent.model.encoder
+        else:
+            encoder = binding.provider.encoder(binding.model, self._blobs)
+            hashes = encoder.sync(agent.prefix, WellFormed().follow(State(entries=list(request.entries))), 0)
+        return hashes, encoder.request(max_output_tokens=request.max_output_tokens, suffix=request.instruction)
 
     def _paid(self, request: SummaryRequest, binding: Binding, finished: Finished) -> Usage:
         told = finished.usage

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from protocol.messages import ToolSpec
+from protocol.messages import Message, ToolSpec
 from record_store.fold import Entry, State
 from record_store.records import Edit
 from sidecar.tokens.port import Calibration, Estimator
@@ -44,6 +44,8 @@ class ContextMeter:
         self._rewrites = -1
         self._entries: list[Entry] = []
         self._sums = array("q", (0,))
+        self._places: dict[int, int] = {}
+        self._placed = 0
         self._system: tuple[str, int] = ("", 0)
         self._tools: tuple[tuple[ToolSpec, ...], int] = ((), 0)
 
@@ -76,6 +78,18 @@ class ContextMeter:
         self._follow(state)
         first, last, _ = slice(start, stop).indices(len(self._entries))
         return self._sums[max(first, last)] - self._sums[first]
+
+    def message_tokens(self, message: Message) -> int:
+        """Raw tokens of any message; a look-up for one of the context. For code that asks for all of them, often."""
+        self._renew()
+        if self._placed < len(self._entries):
+            new = self._entries[self._placed :]
+            self._places.update((id(e.message), i) for i, e in enumerate(new, self._placed))
+            self._placed = len(self._entries)
+        place = self._places.get(id(message))
+        if place is None:
+            return self._estimator.message_tokens(message)
+        return self._sums[place + 1] - self._sums[place]
 
     def saved_by(self, state: State, edits: Iterable[Edit], model: str) -> int:
         """Tokens by which these edits would make the context smaller, in the model's own tokens."""
@@ -113,6 +127,7 @@ class ContextMeter:
             self._rewrites = -1
             self._entries = []
             self._sums = array("q", (0,))
+            self._places, self._placed = {}, 0
             self._system, self._tools = ("", 0), ((), 0)
 
     def _follow(self, state: State) -> None:
@@ -135,3 +150,4 @@ class ContextMeter:
             total += count(entry.message) if tokens is None else tokens
             sums.append(total)
         self._entries, self._sums, self._rewrites = list(state.entries), sums, state.rewrites
+        self._places, self._placed = {}, 0

@@ -145,6 +145,24 @@ def test_each_message_is_counted_once_over_appends_and_rewrites() -> None:
     assert estimator.asked == []
 
 
+def test_a_message_of_the_context_is_looked_up_and_any_other_is_counted() -> None:
+    log, estimator = Log(), Counting()
+    meter = ContextMeter(estimator, Factor())
+    for size in (10, 20, 30):
+        log.say(size)
+        meter.used(log.state, Prefix(), MODEL)
+        assert [meter.message_tokens(m) for m in log.state.messages()] == [10, 20, 30][: len(log.state.entries)]
+    assert len(estimator.asked) == 3
+    stranger = Message(id="m1", role="user", content=(TextPart("xxxx"),), time=0)
+    assert meter.message_tokens(stranger) == 4
+    before = log.state.messages()
+    log.compact(2, 7)
+    assert [meter.message_tokens(m) for m in before] == [10, 20, 30], "still known until the meter has followed"
+    meter.used(log.state, Prefix(), MODEL)
+    assert [meter.message_tokens(m) for m in log.state.messages()] == [7, 30]
+    assert [meter.message_tokens(m) for m in before] == [10, 20, 30]
+
+
 def test_tools_are_counted_once_while_they_are_the_same() -> None:
     log, estimator = Log(), Counting()
     meter = ContextMeter(estimator, Factor())
