@@ -53,10 +53,11 @@ class Listed:
 @dataclass(slots=True)
 class _Connection:
     """One attempt to have the server, from its start to its end. `settled` is set when it is up or has failed; it is
-    up while `client` is set. `gone` asks its owner to end it."""
+    up while `client` is set. `gone` asks its owner to end it; `starting` is cancelled to end an attempt."""
 
     settled: anyio.Event = field(default_factory=anyio.Event)
     gone: anyio.Event = field(default_factory=anyio.Event)
+    starting: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     client: Any = None
     calls: TaskGroup | None = None
     failure: str | None = None
@@ -100,6 +101,8 @@ class Server:
 
     def stop(self) -> None:
         self._stopped = True
+        if not self._connection.settled.is_set():
+            self._connection.starting.cancel()
         self._connection.gone.set()
         self._wanted.set()
 
@@ -107,7 +110,8 @@ class Server:
         """One connection, from start to end. Failures are told by a notice and kept for the calls that wait."""
         was_up = False
         try:
-            with anyio.CancelScope(deadline=anyio.current_time() + START_S) as scope:
+            with connection.starting as scope:
+                scope.deadline = anyio.current_time() + START_S
                 async with self._connected(connection) as client:
                     self.listed = await self._list(client)
                     scope.deadline = math.inf
