@@ -1,7 +1,7 @@
 """The transport: shared clients, and one request's way from bytes to events.
 
 Clients are shared by all providers and live as long as the registry: connections are kept and reused, a turn costs no
-new client. The environment (proxies, certificates) is trusted for the outside world and never for this machine.
+new client. The environment's proxies are trusted for the outside world and never for this machine.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def _make_client(kind: str) -> httpx.AsyncClient:
     outside = kind == "outside"
     if kind == "loopback":
         return httpx.AsyncClient(transport=LoopbackTransport(MAX_IDLE_CONNECTIONS, KEEPALIVE_S), trust_env=False)
-    context = await anyio.to_thread.run_sync(lambda: httpx.create_ssl_context(trust_env=outside))
+    context = await anyio.to_thread.run_sync(httpx.create_ssl_context)
     limits = httpx.Limits(
         max_connections=None, max_keepalive_connections=MAX_IDLE_CONNECTIONS, keepalive_expiry=KEEPALIVE_S
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from protocol.messages import ImagePart, Message, TextPart, ToolSpec
+from protocol.messages import ImagePart, Message, TextPart, ToolCall, ToolSpec
 from sidecar.providers import blocks
 from sidecar.providers.encoder import TranscriptEncoder
 from sidecar.providers.jsontext import dumps
@@ -13,6 +13,9 @@ from sidecar.providers.port import BlobReader, Prefix
 from sidecar.providers.quirks import ChatQuirks
 
 NAME_CHARS = 64
+
+UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+"""What Google documents for calls whose signatures a client does not have."""
 
 
 class ChatCodec:
@@ -43,14 +46,7 @@ class ChatCodec:
         if reasoning is not None:
             fields["reasoning_content"] = reasoning
         if message.tool_calls:
-            fields["tool_calls"] = [
-                {
-                    "id": self._call_id(call.id),
-                    "type": "function",
-                    "function": {"name": self._name(call.name), "arguments": self._arguments(call.arguments)},
-                }
-                for call in message.tool_calls
-            ]
+            fields["tool_calls"] = [self._call(call) for call in message.tool_calls]
         return dumps(fields)
 
     def result(self, message: Message) -> bytes:
@@ -114,6 +110,13 @@ class ChatCodec:
         return text or blocks.NO_OUTPUT
 
     # ---- calls
+
+    def _call(self, call: ToolCall) -> dict[str, Any]:
+        function = {"name": self._name(call.name), "arguments": self._arguments(call.arguments)}
+        fields: dict[str, Any] = {"id": self._call_id(call.id), "type": "function", "function": function}
+        if self._quirks.unsigned_calls:
+            fields["extra_content"] = UNSIGNED
+        return fields
 
     def _reasoning(self, message: Message) -> str | None:
         """What goes back as `reasoning_content`: only a model's own, and not that of an answer that was cut."""

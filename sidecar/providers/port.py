@@ -68,7 +68,8 @@ class Encoder(Protocol):
     """Serialises one agent's conversation for one model; every message once.
 
     It repairs nothing but form: a blank assistant message or an empty text part is left out, reasoning is replayed
-    only where the dialect and the message's `model` say so, a lost blob becomes a text pointer.
+    only where the dialect and the message's `model` (`provider/model`) say so, a lost blob becomes a text pointer, a
+    call without a result gets one that says so, a result without its call becomes text of the user.
     """
 
     def sync(self, prefix: Prefix, entries: Sequence[HasMessage], rewrites: int) -> PrefixHashes:

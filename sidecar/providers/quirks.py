@@ -43,6 +43,8 @@ class ChatQuirks(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     call_ids: Literal["any", "max_40", "alnum_9"] = "any"
     repair_arguments: bool = False
     """Whether arguments that are no JSON object have to be made one."""
+    unsigned_calls: bool = False
+    """Whether replayed calls have to say that their thought signatures were not kept (Gemini refuses them else)."""
     auth: Literal["bearer", "api-key", "x-api-key"] = "bearer"
     extra_body: JsonFields = field(default_factory=dict)
     """Further top-level fields of every request."""
@@ -79,7 +81,7 @@ _CHAT: dict[str, JsonFields] = {
     "api.mistral.ai": {"stream_options": False, "call_ids": "alnum_9"},
     "api.groq.com": {"max_tokens_field": "max_completion_tokens"},
     "api.cerebras.ai": {"max_tokens_field": "max_completion_tokens", "images": False},
-    "openrouter.ai": {},
+    "generativelanguage.googleapis.com": {"unsigned_calls": True},
     "localhost:11434": _LOCAL,
     "localhost:1234": _LOCAL,
 }  # fmt: skip
@@ -90,6 +92,7 @@ _CHAT_NAMES: dict[str, JsonFields] = {
     "kimi": _CHAT["api.moonshot.ai"],
     "moonshot": _CHAT["api.moonshot.ai"],
     "mistral": _CHAT["api.mistral.ai"],
+    "gemini": _CHAT["generativelanguage.googleapis.com"],
     "azure": _CHAT["openai.azure.com"],
     "ollama": _LOCAL,
     "lmstudio": _LOCAL,

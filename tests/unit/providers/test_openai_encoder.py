@@ -175,6 +175,13 @@ def test_further_quirks_of_the_head() -> None:
     assert body["reasoning_effort"] == "low"
 
 
+def test_calls_that_have_lost_their_signature() -> None:
+    talk = [user("q"), assistant("", calling("c")), result("c", "r")]
+    call = sent("openai", talk, unsigned_calls=True)[1]["tool_calls"][0]
+    assert call["extra_content"] == {"google": {"thought_signature": "skip_thought_signature_validator"}}
+    assert "extra_content" not in sent("openai", talk)[1]["tool_calls"][0]
+
+
 def test_text_that_json_cannot_carry_never_breaks_a_request() -> None:
     message = user(TextPart("half \ud83d \x1b[31m \x07"))
     assert sent("openai", [message])[0]["content"] == "half \ufffd \x1b[31m \x07"
