@@ -15,6 +15,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import MutableMapping
+from functools import cache
 from typing import Any, Literal
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -23,18 +24,26 @@ LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 MAX_WAITING_LINES = 2000
 HIDDEN = "***"
 
-_SECRET_FIELD = re.compile(
-    r"(?i)^(.*[_-])?(token|api[_-]?key|apikey|secret|password|passwd|authorization|cookie|credentials?)$"
-)
-_SECRET_TEXT = re.compile(
-    r"""(?ix)
-      (?P<header> \b(?:proxy-)?authorization [\\"']* \s*[:=,]\s* [\\"']* )
-        (?:(?:bearer|basic|token|digest)\s+)? [^\s\\"',;)}\]]+
-    | (?P<field> \b(?:x-)?api[_-]?key [\\"']* \s*[:=,]\s* [\\"']* ) [^\s\\"',;)}\]]+
-    | (?P<bearer> \bbearer\s+ ) [a-z0-9._~+/=-]{6,}
-    | \b(?:sk|pk|rk|ghp|gho|xox[abp])[-_][a-z0-9_-]{8,}
-    """
-)
+
+@cache
+def _secret_field() -> re.Pattern[str]:
+    """Compiled when the first line is logged: the first reply does not wait for it."""
+    return re.compile(
+        r"(?i)^(.*[_-])?(token|api[_-]?key|apikey|secret|password|passwd|authorization|cookie|credentials?)$"
+    )
+
+
+@cache
+def _secret_text() -> re.Pattern[str]:
+    return re.compile(
+        r"""(?ix)
+          (?P<header> \b(?:proxy-)?authorization [\\"']* \s*[:=,]\s* [\\"']* )
+            (?:(?:bearer|basic|token|digest)\s+)? [^\s\\"',;)}\]]+
+        | (?P<field> \b(?:x-)?api[_-]?key [\\"']* \s*[:=,]\s* [\\"']* ) [^\s\\"',;)}\]]+
+        | (?P<bearer> \bbearer\s+ ) [a-z0-9._~+/=-]{6,}
+        | \b(?:sk|pk|rk|ghp|gho|xox[abp])[-_][a-z0-9_-]{8,}
+        """
+    )
 
 
 class Logger:
@@ -86,7 +95,7 @@ def redact(text: str) -> str:
     """The text without keys, bearer tokens and `Authorization` values."""
     for secret in _state.secrets:
         text = text.replace(secret, HIDDEN)
-    return _SECRET_TEXT.sub(_keep_name, text)
+    return _secret_text().sub(_keep_name, text)
 
 
 def _keep_name(match: re.Match[str]) -> str:
@@ -97,7 +106,7 @@ def hide_fields(value: Any) -> Any:
     """A copy in which the values of fields that are named like secrets are hidden, at any depth."""
     if isinstance(value, dict):
         return {
-            key: HIDDEN if isinstance(key, str) and _SECRET_FIELD.match(key) else hide_fields(item)
+            key: HIDDEN if isinstance(key, str) and _secret_field().match(key) else hide_fields(item)
             for key, item in value.items()
         }
     if isinstance(value, (list, tuple)):
@@ -112,7 +121,7 @@ class _Sink:
     """A bounded queue and a thread that writes it, started with the first line."""
 
     def __init__(self) -> None:
-        self._lines: deque[str] = deque()
+        self._lines: deque[str] = deque()  # bounded: `write` drops what is over MAX_WAITING_LINES
         self._lost = 0
         self._filled = threading.Condition()
         self._writing = False
@@ -144,7 +153,7 @@ class _Sink:
             with self._filled:
                 while not self._lines:
                     self._filled.wait()
-                lines, self._lines = self._lines, deque()
+                lines, self._lines = self._lines, deque()  # bounded: see __init__
                 lost, self._lost = self._lost, 0
                 self._writing = True
             text = "\n".join(lines) + "\n"

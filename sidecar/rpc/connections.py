@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 import anyio
 
 from sidecar.rpc.gate import Gate
-from sidecar.rpc.peer import Connection, Guard
+from sidecar.rpc.intake import Guard
+from sidecar.rpc.peer import Connection
 from sidecar.rpc.port import Limits
 from sidecar.rpc.transport import Transport
 
@@ -55,7 +56,7 @@ class Connections:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(peer.write)
-                await self._gate.connected(peer)
+                await self._gate.introduce(peer)
                 yield peer
                 peer.closed = True
                 await self._gate.gone(peer)

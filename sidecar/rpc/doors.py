@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sidecar import logs
-from sidecar.rpc.peer import Guard
+from sidecar.rpc.intake import Guard
 from sidecar.rpc.port import ListenSpec
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sidecar.rpc.sockets import Listener
 
 
@@ -60,7 +61,7 @@ class Doors:
         from sidecar.rpc.token import TokenGuard, fresh_token, read_token
 
         if token_file is not None:
-            token = read_token(Path(token_file))
+            token = read_token(token_file)
         else:
             token, self._own_token_file = fresh_token()
         self.guard = TokenGuard(token)

@@ -87,9 +87,7 @@ class Gate:
         """The application is there: it meets the peers, then gets the calls that were held."""
         self._application = application
         for connection in connections:
-            await self.connected(connection)
-            if connection.capabilities.initialized:
-                await self._tell("initialized", application.initialized, connection)
+            await self.introduce(connection)
         self._runner = runner
         held, self._held = self._held, []
         for call in held:
@@ -103,11 +101,15 @@ class Gate:
         for call in held:
             call.fail(fault)
 
-    async def connected(self, peer: Peer) -> None:
-        """Tells the application of this peer, or leaves that to `open`."""
-        if self._application is not None and not peer.closed and peer.id not in self._met:
-            self._met.add(peer.id)
-            await self._tell("peer_connected", self._application.peer_connected, peer)
+    async def introduce(self, connection: Connection) -> None:
+        """Tells the application of a peer that was admitted, once, and of its handshake, each time."""
+        if self._application is None or connection.closed or not connection.intake.admitted:
+            return
+        if connection.id not in self._met:
+            self._met.add(connection.id)
+            await self._tell("peer_connected", self._application.peer_connected, connection)
+        if connection.capabilities.initialized:
+            await self._tell("initialized", self._application.initialized, connection)
 
     async def gone(self, peer: Peer) -> None:
         if self._application is not None and peer.id in self._met:
@@ -129,8 +131,7 @@ class Gate:
     def _initialize(self, call: Call, connection: Connection) -> None:
         connection.client, connection.capabilities = check_initialize(call.params)
         call.succeed(initialize_result(connection.capabilities, daemon_version=VERSION, pid=os.getpid()))
-        if self._application is not None and connection.id in self._met:
-            self._start(self._tell, "initialized", self._application.initialized, connection)
+        self._start(self.introduce, connection)
 
     def _shutdown(self, call: Call, connection: Connection) -> None:
         self._end(check_shutdown(call.params), call)

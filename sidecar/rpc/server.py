@@ -29,7 +29,8 @@ from sidecar.rpc.stdio import StdioTransport, wait_for_parent_death
 from sidecar.rpc.transport import SocketTransport
 
 if TYPE_CHECKING:
-    from sidecar.rpc.peer import Connection, Guard
+    from sidecar.rpc.intake import Guard
+    from sidecar.rpc.peer import Connection
     from sidecar.rpc.sockets import Listener
 
 log = logs.get(__name__)
@@ -106,7 +107,7 @@ class Daemon:
             self._stdio = peer
             listening = [{"transport": "stdio"}, *self._doors.described()]
             peer.notify("system.ready", {"pid": os.getpid(), "protocol_version": PROTOCOL_VERSION, "listen": listening})
-            await peer.read(first)
+            await peer.intake.read(first)
             if not self._doors.listeners:
                 self._end()
                 await anyio.sleep_forever()
@@ -137,7 +138,7 @@ class Daemon:
 
     async def _serve_socket(self, transport: SocketTransport, guard: Guard | None) -> None:
         async with self._connections.open(transport, guard) as peer:
-            await peer.read()
+            await peer.intake.read()
 
     # ------------------------------------------------------------ the end
 

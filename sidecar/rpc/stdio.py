@@ -36,6 +36,13 @@ class StdioTransport:
         """Whether something (the end, too) can be read at once; false where only a thread could tell."""
         return self._polls_input and bool(select.select([self._read_fd], [], [], 0)[0])
 
+    def input_hung_up(self) -> bool:
+        if not self._polls_input or not hasattr(select, "poll"):
+            return False
+        poll = select.poll()
+        poll.register(self._read_fd, 0)
+        return bool(poll.poll(0))
+
     async def receive(self) -> bytes:
         try:
             if self._polls_input:

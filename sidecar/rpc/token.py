@@ -27,10 +27,10 @@ class TokenGuard:
         return isinstance(shown, str) and hmac.compare_digest(shown.encode("utf-8", "replace"), self._token)
 
 
-def read_token(path: Path) -> str:
+def read_token(path: str) -> str:
     """The one line of a token file. Raises `StartError` naming the fix."""
     try:
-        text = path.read_bytes()[: MAX_TOKEN_BYTES + 1].decode("utf-8")
+        text = Path(path).read_bytes()[: MAX_TOKEN_BYTES + 1].decode("utf-8")
     except (OSError, UnicodeDecodeError):
         raise StartError(
             f"the token file {path} cannot be read", "give --token-file a readable file with the token on one line"

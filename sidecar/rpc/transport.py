@@ -25,6 +25,10 @@ class Transport(Protocol):
         """Some bytes as soon as there are any; empty at the end, however it came."""
         ...
 
+    def input_hung_up(self) -> bool:
+        """Whether the other end sends nothing more, even if not all was received; false where `send` finds out."""
+        ...
+
     async def send(self, data: bytes) -> None:
         """Returns when the operating system has all of it. Raises `Broken`."""
         ...
@@ -55,6 +59,9 @@ class SocketTransport:
                 continue
             except OSError:
                 return b""
+
+    def input_hung_up(self) -> bool:
+        return False
 
     async def send(self, data: bytes) -> None:
         view = memoryview(data)

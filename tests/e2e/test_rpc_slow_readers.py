@@ -140,3 +140,14 @@ def test_a_flood_of_small_calls_is_all_answered_and_holds_up_nobody(socket_path:
             flooding.send_raw(ping * 20_000)
             assert other.call("system.ping")["ok"] is True
             flooding.wait(lambda frames: len(frames) == 20_000, "all answers")
+
+
+def test_the_end_of_input_is_noticed_though_nothing_is_read() -> None:
+    with RawHost(application=SMALL) as host:
+        host.call("test.echo")
+        host.stall()
+        for n in range(30):
+            host.start("test.big", {"bytes": 100_000}, call_id=f"big-{n}")
+        host.start("system.ping")
+        host.close_stdin()
+        assert host.exit_code() == 0
