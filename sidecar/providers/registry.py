@@ -7,10 +7,10 @@ asked in the background, once, and used from then on (`start`).
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
@@ -22,7 +22,7 @@ from msgspec import Struct
 from sidecar.errors import Fault
 from sidecar.providers import catalog
 from sidecar.providers.catalog import ListedModel, resolve_info
-from sidecar.providers.errors import ProviderError
+from sidecar.providers.model_lists import ModelLists
 from sidecar.providers.port import Binding, ModelInfo, Provider, RetryPolicy, WindowOrigin
 from sidecar.providers.quirks import DEFAULT_MAX_TOKENS, chat_quirks, is_loopback, messages_quirks
 from sidecar.settings import ProviderSettings, Settings
@@ -31,14 +31,6 @@ if TYPE_CHECKING:
     from sidecar.providers.http import HttpPool
 
 DialectName = Literal["openai", "anthropic", "scripted"]
-
-LIST_TIMEOUT_S = 5.0
-"""A provider's list of models is waited for this long in `models`, and in the background."""
-
-LIST_RETRY_S = 60.0
-"""A list that could not be had is asked for again after this."""
-
-LIST_AGE_S = 3_600.0
 
 MAX_PROVIDERS = 256
 """Providers kept; the one that was not asked for longest is forgotten first. It holds no connection."""
@@ -74,15 +66,6 @@ class ModelListing(Struct, frozen=True, kw_only=True):
     source: WindowOrigin
 
 
-@dataclass(slots=True)
-class _Known:
-    """What a provider's list said, and when it was asked. `rows` None: not known, or it could not be had."""
-
-    asked_at: float
-    rows: Mapping[str, ListedModel] | None = None
-    answered: anyio.Event = field(default_factory=anyio.Event)
-
-
 def default_reference(settings: Settings, environment: Mapping[str, str]) -> str | None:
     """The model that is asked when a session names none: the configured one; else, if exactly one of the two
     built-in providers has a key and its own address, that provider's shipped default; else none."""
@@ -109,13 +92,12 @@ class Registry:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self._providers: OrderedDict[tuple[str, bytes], Provider] = OrderedDict()
-        self._lists: dict[str, _Known] = {}
+        self._lists = ModelLists()
         self._pool: HttpPool | None = None
-        self._tasks: TaskGroup | None = None
 
     def start(self, tasks: TaskGroup) -> None:
         """Gives the background questions a place to run in; without it no provider is asked for its list."""
-        self._tasks = tasks
+        self._lists.start(tasks)
 
     def default_reference(self, settings: Settings) -> str | None:
         return default_reference(settings, self._environment)
@@ -148,22 +130,24 @@ class Registry:
         name, _, model = reference.partition("/")
         info = resolve_info(reference, settings, None)
         if info.window_source == "fallback" and not name_is_scripted(name, settings):
-            known = self._ask(name, settings)
-            listed = known.rows.get(model) if known is not None and known.rows is not None else None
-            if listed is not None:
-                info = resolve_info(reference, settings, listed)
+            key = _list_key(name, settings)
+            self._lists.ask(key, partial(self._fetch, name, settings))
+            info = resolve_info(reference, settings, self._lists.known(key).get(model))
         if info.max_output is None and _dialect(name, settings) == "anthropic":
             info = replace(info, max_output=DEFAULT_MAX_TOKENS)
         return info
 
     async def models(self, settings: Settings) -> tuple[ModelListing, ...]:
         """Every model that could be asked with these settings: of each usable provider its own list where it can be
-        had within `LIST_TIMEOUT_S`, else the table's rows; configured models; the echo. Sorted by name."""
-        usable = [n for n in self._names(settings) if self._is_usable(n, settings)]
+        had in time, else the table's rows; configured models; the echo. Sorted by name."""
+        names = {*BUILT_IN, SCRIPTED, *settings.providers}
+        usable = [n for n in names if self._is_usable(n, settings)]
         async with anyio.create_task_group() as tasks:
             for name in usable:
                 if not name_is_scripted(name, settings):
-                    tasks.start_soon(self._refresh, name, settings)
+                    tasks.start_soon(
+                        self._lists.refresh, _list_key(name, settings), partial(self._fetch, name, settings)
+                    )
         references = {r for r in settings.models if r.partition("/")[0] in usable}
         if settings.model.name and settings.model.name.partition("/")[0] in usable:
             references.add(settings.model.name)
@@ -261,9 +245,6 @@ class Registry:
             )
         return key
 
-    def _names(self, settings: Settings) -> list[str]:
-        return sorted({*BUILT_IN, SCRIPTED, *settings.providers})
-
     def _is_usable(self, name: str, settings: Settings) -> bool:
         try:
             self._provider(name, settings)
@@ -276,9 +257,9 @@ class Registry:
     def _references(self, name: str, settings: Settings) -> set[str]:
         if name_is_scripted(name, settings):
             return {f"{name}/echo"}
-        known = self._lists.get(self._list_key(name, settings))
-        if known is not None and known.rows:
-            return {f"{name}/{model}" for model in known.rows}
+        rows = self._lists.known(_list_key(name, settings))
+        if rows:
+            return {f"{name}/{model}" for model in rows}
         return {r for r in catalog.shipped() if r.startswith(f"{name}/")}
 
     def _listing(self, reference: str, settings: Settings) -> ModelListing:
@@ -291,62 +272,16 @@ class Registry:
             source=info.window_source,
         )
 
-    def _list_key(self, name: str, settings: Settings) -> str:
-        row = settings.providers.get(name) or ProviderSettings()
-        return f"{name} {row.base_url} {row.dialect} {row.api_key_env}"
+    async def _fetch(self, name: str, settings: Settings) -> tuple[ListedModel, ...]:
+        from sidecar.providers.provider import HttpProvider
 
-    def _ask(self, name: str, settings: Settings) -> _Known | None:
-        """What the provider's list said; asks for it in the background if it was not asked lately."""
-        key = self._list_key(name, settings)
-        known = self._lists.get(key)
-        if self._tasks is not None and _is_due(known):
-            self._begin(key)
-            self._tasks.start_soon(self._fetch, key, name, settings)
-        return self._lists.get(key)
-
-    async def _refresh(self, name: str, settings: Settings) -> None:
-        """The provider's list as new as it can be had: a question that is under way is waited for, not repeated."""
-        key = self._list_key(name, settings)
-        known = self._lists.get(key)
-        if _is_due(known):
-            self._begin(key)
-            await self._fetch(key, name, settings)
-        elif known is not None:
-            with anyio.move_on_after(LIST_TIMEOUT_S):
-                await known.answered.wait()
-
-    def _begin(self, key: str) -> None:
-        known = self._lists.get(key)
-        self._lists[key] = _Known(time.monotonic(), known.rows if known is not None else None)
-        while len(self._lists) > MAX_PROVIDERS:
-            del self._lists[next(iter(self._lists))]
-
-    async def _fetch(self, key: str, name: str, settings: Settings) -> None:
-        """Asks once. A list that cannot be had is no failure of anything: the fallback holds."""
-        known = self._lists[key]
-        try:
-            provider = self._provider(name, settings)
-            with anyio.move_on_after(LIST_TIMEOUT_S):
-                rows = await _list(provider)
-                if rows is not None:
-                    known.rows = {r.model: r for r in rows}
-        except (ProviderError, Fault):
-            pass
-        finally:
-            known.answered.set()
+        provider = self._provider(name, settings)
+        return await provider.list_models() if isinstance(provider, HttpProvider) else ()
 
 
-async def _list(provider: Provider) -> tuple[ListedModel, ...] | None:
-    from sidecar.providers.provider import HttpProvider
-
-    return await provider.list_models() if isinstance(provider, HttpProvider) else None
-
-
-def _is_due(known: _Known | None) -> bool:
-    if known is None:
-        return True
-    age = time.monotonic() - known.asked_at
-    return known.answered.is_set() and age > (LIST_RETRY_S if known.rows is None else LIST_AGE_S)
+def _list_key(name: str, settings: Settings) -> str:
+    row = settings.providers.get(name) or ProviderSettings()
+    return f"{name} {row.base_url} {row.dialect} {row.api_key_env}"
 
 
 def _key(
