@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import subprocess
@@ -22,7 +23,31 @@ from tests.architecture.source import ROOT, modules
 ANSWERED_BY_THE_EDGE = {"system.initialize", "system.ping", "system.shutdown"}
 """They are answered before the application is loaded."""
 
+RESOURCES = {
+    "agent.session": "sessions",
+    "agent.chat": "chat",
+    "agent.context": "context",
+    "memory": "memory",
+    "skill": "skills",
+    "record": "records",
+    "config": "config",
+    "system": "system",
+}
+"""Where the typed client has the methods of a prefix."""
 
+
+def by_client(name: str) -> list[str]:
+    """How a test that uses the typed client calls this method."""
+    prefix, _, verb = name.rpartition(".")
+    special = {
+        "agent.chat.send": ["chat.send", "chat.run"],
+        "tool.list": ["tools.tools"],
+        "model.list": ["tools.models"],
+    }
+    return special.get(name, [f"{RESOURCES[prefix]}.{verb}"] if prefix in RESOURCES else [])
+
+
+@functools.cache
 def e2e_text() -> str:
     return "\n".join(m.text for m in modules("tests") if m.name.startswith("tests.e2e"))
 
@@ -44,7 +69,9 @@ async def test_every_method_has_a_handler(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", [m.name for m in METHODS])
 def test_every_method_has_an_end_to_end_test_that_names_it(name: str) -> None:
-    assert re.search(rf"[\"'`]{re.escape(name)}[\"'`]", e2e_text()), f"no test in tests/e2e names {name!r}"
+    literal = rf"[\"'`]{re.escape(name)}[\"'` ]"
+    patterns = [literal, *([rf"\b{re.escape(c)}\(" for c in by_client(name)])]
+    assert any(re.search(p, e2e_text()) for p in patterns), f"no test in tests/e2e names {name!r} or calls it"
 
 
 def test_the_client_offers_every_method_of_the_daemon() -> None:

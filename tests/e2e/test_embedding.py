@@ -105,9 +105,9 @@ async def test_a_client_that_lost_its_connection_misses_nothing() -> None:
             with shell.events(session.session_id) as seen, editor.events(session.session_id) as other:
                 turn = await shell.chat.send(session.session_id, "count")
                 await llm.wait_for(1)
-                first = await anext(seen)
-                while not isinstance(first.event, TurnStarted):
-                    first = await anext(seen)
+                before = [await anext(seen)]
+                while not isinstance(before[-1].event, TurnStarted):
+                    before.append(await anext(seen))
                 cut(shell)
                 gate.open()
                 mine = [e async for e in seen.of_turn(turn.turn_id)]
@@ -115,7 +115,7 @@ async def test_a_client_that_lost_its_connection_misses_nothing() -> None:
             assert isinstance(mine[-1].event, TurnEnded)
             assert mine[-1].event.text == "one two three four"
             durable = [e.event_id for e in theirs if type(e.event).__name__ not in ("TextDelta",)]
-            assert [e.event_id for e in [first, *mine] if type(e.event).__name__ not in ("TextDelta",)] == durable
+            assert [e.event_id for e in [*before, *mine] if type(e.event).__name__ not in ("TextDelta",)] == durable
             assert not [e for e in mine if isinstance(e.event, Notice)]
             assert (await shell.chat.run(session.session_id, "more")).text == "again"
 
