@@ -53,7 +53,7 @@ def edit(text: str, old: str, new: str, *, replace_all: bool, name: str) -> Edit
 
 
 def _pattern(old: str, style: NewLine) -> re.Pattern[str]:
-    end = "\r" if style == "\r" else "(?:\r\n|\n)"
+    end = "\r" if style == "\r" else "(?:\r\n|(?<!\r)\n)"
     return re.compile(end.join(re.escape(line) for line in old.split("\n")))
 
 

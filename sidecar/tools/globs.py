@@ -78,15 +78,16 @@ def _first_braces(pattern: str) -> tuple[int, int, list[str]] | None:
 
 def translate(pattern: str) -> str:
     """A regular expression for a pattern without braces; it takes linear time within a name."""
-    parts = [p for i, p in enumerate(pattern.split("/")) if p not in ("", ".") or (i == 0 and not p)]
+    parts: list[str] = []
+    for i, name in enumerate(pattern.split("/")):
+        if name != "." and (name or i == 0) and not (name == "**" and parts[-1:] == ["**"]):
+            parts.append(name)
     if parts.count("**") > MAX_STARSTARS:
         raise BadGlob(f"the pattern has more than {MAX_STARSTARS} `**`")
     out: list[str] = []
     for i, part in enumerate(parts):
         last = i == len(parts) - 1
         if part == "**":
-            if out and out[-1] == _DIRECTORIES:
-                continue
             out.append(_ANYTHING if last else _DIRECTORIES)
         else:
             out.append(_name(part) + ("" if last else "/"))
