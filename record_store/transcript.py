@@ -61,8 +61,7 @@ class Transcript:
         self.line = 0
         self._messages_on_line = 0
         self._refs: list[Ref] = []
-        self._context: list[Ref] = []
-        self._known: dict[str, Ref] = {}
+        self._context: list[str] = []
         self._pending: dict[str, Ref] = {}
         self._fork_line = 0
 
@@ -111,8 +110,7 @@ class Transcript:
 
     def _enter(self, ref: Ref) -> None:
         self._refs.append(ref)
-        self._context.append(ref)
-        self._known[ref.message_id] = ref
+        self._context.append(ref.message_id)
 
     def _enter_waiting(self, ids: tuple[str, ...]) -> None:
         for message_id in ids:
@@ -121,21 +119,17 @@ class Transcript:
                 self._enter(ref)
 
     def _splice(self, count: int, replacement: tuple[r.Replacement, ...]) -> None:
-        """A message that is brought back is the one that it was; others that are new are no part of the transcript."""
-        kept = {ref.message_id: ref for ref in self._context[:count]}
-        new: list[Ref] = []
-        for item in replacement:
-            if isinstance(item, r.New):
-                new.append(self._known.get(item.message.id) or Ref(self.line, 0, item.message.id, b""))
-            elif item.message_id in kept:
-                new.append(kept[item.message_id])
-        self._context[:count] = new
+        """What is new in the context is either brought back, and then known, or no part of the transcript."""
+        before = set(self._context[:count])
+        self._context[:count] = [
+            item.message.id if isinstance(item, r.New) else item.message_id
+            for item in replacement
+            if isinstance(item, r.New) or item.message_id in before
+        ]
 
     def _drop_from(self, keep: int) -> None:
-        gone = {ref.message_id for ref in self._context[keep:]}
+        gone = set(self._context[keep:])
         del self._context[keep:]
-        for message_id in gone:
-            self._known.pop(message_id, None)
         while self._refs and self._refs[-1].message_id in gone:
             gone.discard(self._refs.pop().message_id)
         if gone:

@@ -210,6 +210,13 @@ async def test_listing_reads_no_log_unless_it_must(tmp_path: Path) -> None:
     assert [s.session_id for s in (await store.list()).sessions] == ["s1", "s2", "s0"]
 
 
+async def test_a_session_file_of_another_session_is_not_believed(tmp_path: Path) -> None:
+    session, _ = await create(tmp_path, config())
+    await session.close()
+    paths(tmp_path).info.write_bytes(catalog.encode_info(info("another")))
+    assert [s.session_id for s in (await LocalStore(tmp_path).list()).sessions] == [SESSION]
+
+
 async def test_a_list_rebuilds_what_is_lost_even_while_someone_writes(tmp_path: Path) -> None:
     session, _ = await create(tmp_path, config(), message(1))
     paths(tmp_path).info.unlink()

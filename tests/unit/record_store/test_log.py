@@ -296,6 +296,15 @@ async def test_any_line_is_found_whatever_its_length(tmp_path: Path) -> None:
             assert record["seq"] == line
 
 
+async def test_empty_lines_count(tmp_path: Path) -> None:
+    write_log(tmp_path, b"\n" * 2_000 + b"x\n")
+    async with opened(tmp_path) as (journal, _):
+        assert journal.last_line == 2_001
+        for line in (2_001, 1, 255, 256, 257, 1_999):
+            ((number, raw),) = journal.iterate(line, line)
+            assert (number, raw) == (line, b"x" if line == 2_001 else b"")
+
+
 async def test_a_reader_holds_little_of_a_long_log(tmp_path: Path) -> None:
     import tracemalloc
 
