@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import anyio
@@ -16,6 +17,7 @@ import pytest
 
 from sidecar.settings import ToolSettings
 from sidecar.tools.environment import for_commands, for_servers, is_secret
+from sidecar.tools.supervisor import Output
 from tests.support.tools import bad, call, context_in, good, text_of
 
 UNCONFINED = ToolSettings(builtin="all", sandbox="off")
@@ -168,6 +170,20 @@ async def test_a_flood_of_output_is_bounded(tmp_path: Path) -> None:
     assert int(missing.group(1).replace(",", "")) > 10_000_000
     assert len(text) < 300_000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
+
+
+def test_the_supervisor_keeps_no_more_than_the_ends() -> None:
+    output = Output(1000)
+    tracemalloc.start()
+    try:
+        for i in range(20_000):
+            output.add(b"%07d\n" % i * 100)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+    assert output.total == 16_000_000
+    assert bytes(output.head) == b"0000000\n" * 100 + b"0000001\n" * 25
+    assert output.tail == b"0019998\n" * 25 + b"0019999\n" * 100
 
 
 async def test_head_and_tail_are_what_was_written(tmp_path: Path) -> None:

@@ -96,6 +96,20 @@ async def test_no_device_nodes(tmp_path: Path) -> None:
     assert not (tmp_path / "disk").exists()
 
 
+@needs_landlock
+@pytest.mark.skipif(os.geteuid() != 0, reason="others make no device nodes anyway")
+def test_no_device_nodes_even_with_all_capabilities(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from sidecar.tools import kernel\n"
+        "kernel.no_new_privileges(); kernel.confine_writes([sys.argv[1]], [])\n"
+        "open(sys.argv[1] + '/file', 'w').close(); os.mknod(sys.argv[1] + '/disk', 0o60600, os.makedev(8, 0))"
+    )
+    folder = Path(__file__).resolve().parents[3]
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, cwd=folder)
+    assert "PermissionError" in done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
 @needs_cut
 @pytest.mark.parametrize("kind", ["landlock", "none"])
 async def test_the_network_is_cut_by_choice(tmp_path: Path, kind: str) -> None:
