@@ -70,31 +70,29 @@ class Codec(Protocol):
 class Tape:
     """Bytes that only grow, in few chunks, with a running hash."""
 
-    __slots__ = ("_hash", "_seal_bytes", "_sealed", "_starts", "_tail", "_tail_size", "size")
+    __slots__ = ("_hash", "_seal_bytes", "_sealed", "_starts", "_tail", "size")
 
     def __init__(self, seal_bytes: int = SEAL_BYTES) -> None:
         self._seal_bytes = seal_bytes
         self.size = 0
         self._sealed: list[bytes] = []
         self._starts: list[int] = []
-        self._tail: list[bytes] = []
-        self._tail_size = 0
+        # Copied, not kept: serialised pieces come with up to eight times their size of spare room.
+        self._tail = bytearray()
         self._hash = blake2b(digest_size=HASH_BYTES)
 
     def write(self, piece: bytes) -> None:
-        self._tail.append(piece)
-        self._tail_size += len(piece)
+        self._tail += piece
         self.size += len(piece)
         self._hash.update(piece)
-        if self._tail_size >= self._seal_bytes:
+        if len(self._tail) >= self._seal_bytes:
             self.seal()
 
     def seal(self) -> None:
         if self._tail:
-            self._starts.append(self.size - self._tail_size)
-            self._sealed.append(self._tail[0] if len(self._tail) == 1 else b"".join(self._tail))
-            self._tail = []
-            self._tail_size = 0
+            self._starts.append(self.size - len(self._tail))
+            self._sealed.append(bytes(self._tail))
+            self._tail = bytearray()
 
     def cut(self, start: int, length: int) -> bytes:
         """The bytes of one piece; call `seal` before."""
@@ -109,8 +107,8 @@ class Tape:
 
     def chunks(self, marks: Sequence[int], mark: bytes, closing: bytes) -> list[bytes]:
         """All bytes and `closing` after them, with `mark` put in at each of the ascending offsets `marks`."""
-        rest = b"".join([*self._tail, closing])
-        starts = [*self._starts, self.size - self._tail_size]
+        rest = bytes(self._tail) + closing
+        starts = [*self._starts, self.size - len(self._tail)]
         out: list[bytes] = []
         for start, chunk in zip(starts, [*self._sealed, rest], strict=True):
             at = start
