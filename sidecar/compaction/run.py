@@ -17,7 +17,7 @@ from protocol.events import (
     CompactionStarted,
 )
 from record_store.fold import Bracket
-from record_store.records import Breakers, CompactionCancel, CompactionStart, CompactionSummary, Mode, Trigger
+from record_store.records import Breakers, CompactionCancel, CompactionStart, CompactionSummary, Limits, Mode, Trigger
 from sidecar import ids
 from sidecar.compaction import breakers as circuit
 from sidecar.compaction import excerpt, regions
@@ -71,6 +71,7 @@ class Runs:
                 pre_tokens=running.pre_tokens,
                 instruction=instruction,
                 breakers=after_manual_request(state.breakers) if running.manual else None,
+                limits=Limits(policy.window, policy.trigger_at, policy.block_at, policy.margin),
             )
         )
         self.running = running
@@ -207,9 +208,14 @@ class Runs:
         return running.end
 
     async def _close(self, running: Running, summary: Summary) -> None:
-        """Lands `summary`, or says why not. Ends the compaction, whatever happens."""
+        """Lands `summary`, or an excerpt where it brings nothing and a turn waits, or says why not. Ends the
+        compaction, whatever happens."""
         try:
             line, end = self._lander.land(running, summary)
+            if end.kind == "failed" and running.at_block and summary.kind == "model":
+                running.failure = end.reason
+                summary = _excerpt(running, self._gauge)
+                line, end = self._lander.land(running, summary)
             match end.kind:
                 case "landed":
                     await self._port.sync()

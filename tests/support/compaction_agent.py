@@ -81,6 +81,8 @@ class FakeAgent:
     summary_ms: int = 0
     step_ms: int = 100
     tool_ms: int = 0
+    sync_ms: int = 0
+    landing_sync_ms: int = 0
     model: str = "fake/model"
     wire_path: str = "/data/sessions/s1/agents/main/wire.jsonl"
     factor: float = 1.0
@@ -172,7 +174,8 @@ class FakeAgent:
         return tuple(written)
 
     async def sync(self) -> None:
-        await anyio.lowlevel.checkpoint()
+        landing = b'"context.apply_compaction"' in self.lines[-1][:60]
+        await self.sleep((self.landing_sync_ms if landing else self.sync_ms) / 1000)
         if self.fail_syncs:
             raise Fault("store_write_failed", "disk full")
         self.synced_lines = len(self.lines)
@@ -371,6 +374,7 @@ class FakeAgent:
         for error in errors:
             assert await service.on_request_error(turn_id, error)
         self._request()
+        self.append(r.LlmRequest(self.clock, "step", self.model, "", "", "", len(self.state.entries), 1))
         await self.sleep(self.step_ms / 1000)
         prompt = self.prefix + sum(message_tokens(e.message) for e in self.state.entries)
         answer = Message(
@@ -380,7 +384,6 @@ class FakeAgent:
             time=self.clock,
             tool_calls=None if result is None else (ToolCall(self.new_id("c"), "read_file", "{}"),),
         )
-        self.append(r.LlmRequest(self.clock, "step", self.model, "", "", "", len(self.state.entries), 1))
         self.append(r.AppendMessage(self.clock, answer))
         self.append(r.LlmUsage(self.clock, "step", self.model, prompt, 0, message_tokens(answer)))
         if answer.tool_calls and self.tool_ms:

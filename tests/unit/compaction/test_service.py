@@ -354,6 +354,16 @@ async def test_a_turn_that_waits_at_block_gets_an_excerpt_instead() -> None:
         a.assert_sound()
 
 
+async def test_no_gain_at_block_gets_an_excerpt_too() -> None:
+    a = agent(summary_ms=3_000)
+    a.outcomes.append("blah " * 16_000)
+    async with Running(a) as service:
+        await run_turn(a, service, "go", steps(60))
+        (landed,) = a.ends()
+        assert landed.summary_kind == "excerpt"
+        a.assert_sound()
+
+
 async def test_no_gain_is_a_failure() -> None:
     a = agent()
     a.outcomes.append("blah " * 16_000)
@@ -707,6 +717,20 @@ async def test_cancelling_a_turn_that_waits_cancels_the_compaction() -> None:
         a.assert_sound()
 
 
+async def test_cancelling_a_turn_while_its_hook_lands_does_not_undo_the_landing() -> None:
+    a = agent(summary_ms=60)
+    async with Running(a) as service:
+        a.landing_sync_ms = 5_000
+        a.settings = settings(trigger=0.7, preset="handoff", record_access=False)
+        await run_turn(a, service, "go", steps(47))
+        await _cancel_turn(a, service, steps(20), lambda: bool(a.records(r.ApplyCompaction)))
+        await a.advance(20_000)
+        (end,) = a.ends()
+        assert isinstance(end, CompactionLanded)
+        assert service.context_info(None).compaction is None
+        a.assert_sound()
+
+
 async def test_undo_of_the_span_stops_it_at_once() -> None:
     a = agent(summary_ms=60_000)
     async with Running(a) as service:
@@ -784,6 +808,31 @@ async def test_killed_after_summary_the_paid_summary_lands_without_a_request() -
         assert any(SUMMARY.strip() in t for t in a.texts())
         assert a.synced_lines >= landed.line
         assert a.state.bracket is None
+
+
+async def test_a_session_that_is_cancelled_keeps_the_paid_summary_for_the_next() -> None:
+    a = agent(summary_ms=100)
+
+    def slow_disk(_: Any) -> str:
+        a.sync_ms = 5_000
+        return SUMMARY
+
+    a.outcomes.append(slow_disk)
+    async with Running(a) as service:
+        await run_turn(a, service, "go", steps(48))
+        await a.advance(300)
+        assert isinstance(a.records(r.Record)[-1], (r.TurnEnd, r.StepEnd, r.CompactionSummary))
+        assert not a.ends()
+        assert a.group is not None
+        a.group.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await a.advance(10_000)
+    assert not a.records(r.CompactionCancel)
+    b = agent(lines=list(a.lines))
+    async with Running(b, resumed=True) as service:
+        await service.settle_on_resume()
+        assert b.state.landings
+        assert not b.summary_requests
 
 
 async def test_a_paid_summary_of_a_changed_span_is_stale() -> None:
@@ -996,6 +1045,53 @@ async def test_old_images_are_offloaded_first() -> None:
         rewritten = a.of(ContextRewritten)
         assert rewritten[0].action == "image_offload"
         assert sum("[image offloaded: " in t for t in a.texts()) >= 1
+
+
+async def test_a_warm_cache_is_not_given_up_for_little() -> None:
+    a = agent("ladder", trigger=0.8, tail_tokens=2_000)
+    little = "\n".join(f"line {i} {'x' * 100}" for i in range(95))
+    async with Running(a) as service:
+        await run_turn(a, service, "go", [little, *steps(40)])
+        assert a.used() > 12_000
+        assert not a.of(ContextRewritten)
+        a.clock += 301_000
+        await run_turn(a, service, "on", [])
+        assert [e.action for e in a.of(ContextRewritten)] == ["snip"]
+
+
+async def test_a_landing_that_leaves_too_much_is_followed_by_the_last_pass() -> None:
+    a = agent("span", window=10_000)
+    async with Running(a) as service:
+        await run_turn(a, service, "go", [*steps(6, 250), words(7_000), words(5)])
+        order = [type(e).__name__ for e in a.events if not isinstance(e, ContextSoftLimit)]
+        landed = order.index("CompactionLanded")
+        assert a.of(CompactionLanded)[0].post_tokens >= 7_000
+        assert order[landed + 1] == "ContextRewritten"
+        assert a.used() < 7_000
+        a.assert_sound()
+
+
+async def test_at_the_force_ratio_a_plan_that_falls_short_lands_all_the_same() -> None:
+    a = agent("default", trigger=0.5, window=10_000)
+    for _ in range(31):
+        a.add_exchange(words(280))
+    a.append(r.ConfigUpdate(a.clock, breakers=r.Breakers(failures=3, failures_open=True)))
+    async with Running(a) as service:
+        assert a.used() > 9_000
+        await service.on_will_begin_step("t")
+        (rewritten,) = a.of(ContextRewritten)
+        assert rewritten.action == "prune"
+        assert rewritten.post_tokens > 4_000, "short of the goal"
+        assert not a.of(CompactionStarted)
+
+
+async def test_at_block_with_no_gain_at_all_results_go_as_a_last_resort() -> None:
+    a = agent(window=10_000, prefix=8_300)
+    async with Running(a) as service:
+        await run_turn(a, service, "go", [words(300)])
+        assert a.ends()[0].reason == "no_gain"
+        assert [e.action for e in a.of(ContextRewritten)] == ["prune"]
+        a.assert_sound()
 
 
 # ---------------------------------------------------------------- other settings
