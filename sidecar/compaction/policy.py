@@ -1,7 +1,7 @@
 """What compaction does for one model: the only place that decides it. Pure.
 
 `resolve_compaction_policy` turns preset, model family, configuration and window into one frozen `Policy`; hooks hold
-no defaults. All `*_at` values, `target`, `margin`, `reserve` and `min_gain` are tokens.
+no defaults. All `*_at` values, `target`, `margin`, `reserved_context_size` and `min_gain` are tokens.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Policy:
     force_ratio: float
     target_ratio: float
     recompact_margin_ratio: float
-    reserve: int
+    reserved_context_size: int
     soft_at: int
     snip_at: int
     trigger_at: int
@@ -217,7 +217,7 @@ def resolve_compaction_policy(
         window=window,
         compaction_trigger_ratio=trigger,
         block_ratio=block,
-        reserve=reserve,
+        reserved_context_size=reserve,
         soft_at=min(_part(values["soft_ratio"], window), trigger_at),
         snip_at=min(_part(values["snip_ratio"], window), trigger_at),
         trigger_at=trigger_at,

@@ -45,7 +45,10 @@ class CompactOutcome:
 
 
 class CompactionService:
-    """Attaches to one agent's loop. `resumed`: the agent was read from its log, its provider cache may be cold."""
+    """Attaches to one agent's loop; made once its log was read.
+
+    `resumed`: the session was opened again, so that the provider's cache may be cold.
+    """
 
     def __init__(self, port: AgentPort, *, resumed: bool = False) -> None:
         self._port = port

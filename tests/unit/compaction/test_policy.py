@@ -78,7 +78,7 @@ def test_the_usual_reserve_never_bites_before_the_ratios() -> None:
     for window in (8_192, 32_768, 128_000, 200_000, 1_000_000):
         p = policy(window, preset="handoff")
         assert p.trigger_at == int(0.85 * window + 1e-6)
-        assert p.reserve == min(50_000, int(0.15 * window + 1e-6))
+        assert p.reserved_context_size == min(50_000, int(0.15 * window + 1e-6))
 
 
 def test_a_configured_reserve_decides_where_it_is_stricter() -> None:
@@ -89,7 +89,7 @@ def test_a_configured_reserve_decides_where_it_is_stricter() -> None:
 
 def test_a_reserve_as_large_as_the_window_is_ignored_with_a_notice() -> None:
     p = policy(32_000, reserve=32_000)
-    assert p.reserve == 4_800
+    assert p.reserved_context_size == 4_800
     assert len(p.notices) == 1
     assert "32000" in p.notices[0]
 

@@ -1,0 +1,388 @@
+"""Compaction as a log recorded it, held against its own rules.
+
+    kind           what is wrong
+    bracket        a compaction starts while another is open, or something happens to one that is not open
+    trigger        an automatic compaction started below the trigger, or with a circuit open, or too soon after one failed
+    margin         an automatic compaction started before the context had grown by the margin since the last landing
+    attempts       more summary requests than one compaction may make
+    prefix         a summary request does not extend the step requests before it, byte for byte
+    append_only    a step request does not extend the one before it, although nothing was rewritten
+    unpaid         a model's summary landed that is not in the log
+    gain           a landing did not make the context smaller, or its figures contradict each other
+    stale          a landing replaced messages that had changed since its start
+    boundary       a landing in the middle of a step, or with a call open
+    rewrite        the free half changed the context while a compaction ran
+    shape          after a landing there is not exactly one summary, or something is kept that its shape does not keep
+    pairing        a landing left a tool result without its call
+
+A log holds hashes and lengths of what was sent, not the bytes. What they prove is checked: equal numbers of messages
+between two rewrites have equal bytes, more messages have more. What cannot be proven is not held against anyone, and
+neither is what depends on lines that cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from protocol.messages import ImagePart, Message
+from record_store import decoder, fold
+from record_store import records as r
+from record_store.backend import Line, LogReader
+from record_store.decoder import Unknown
+from record_store.fold import Entry, State
+from record_store.threads import blocking
+from sidecar import settings as s
+from sidecar.compaction import landing, regions, summary_prompt, triggers
+from sidecar.compaction.policy import Policy, resolve_compaction_policy
+from sidecar.errors import Fault
+from sidecar.providers.port import FALLBACK_WINDOW
+from sidecar.tokens import rough
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule that was broken: on which line, which rule, and how."""
+
+    line: int
+    kind: str
+    detail: str
+
+
+async def audit(log: LogReader) -> list[Finding]:
+    """The findings of one agent's log, in the order of lines; empty where everything was as it should be.
+
+    A compaction that is still open at the end of the log is none: it runs, or the next opening settles it.
+    Raises `StoreReadError`. Reads the whole log, in a thread.
+    """
+    return await blocking(audit_lines, log.iterate())
+
+
+def audit_lines(lines: Iterable[Line]) -> list[Finding]:
+    """As `audit`, for lines that are at hand. Blocking."""
+    auditor = _Auditor()
+    findings = [finding for line, raw in lines for finding in auditor.look(line, raw)]
+    return sorted(findings, key=lambda f: f.line)
+
+
+_Found = Iterator[tuple[str, str]]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A compaction under way: its start, the span's own objects, and what it did so far."""
+
+    start: r.CompactionStart
+    line: int
+    original: tuple[Entry, ...]
+    requests: int = 0
+    summarised: bool = False
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A request in the run of requests that nothing was rewritten between."""
+
+    request: r.LlmRequest
+    line: int
+
+
+class _Auditor:
+    """Folds the log and looks at each record before it is folded."""
+
+    def __init__(self) -> None:
+        self._state = State()
+        self._open: _Open | None = None
+        self._known = True
+        self._requests = _Requests()
+        self._landed_in_step: int | None = None
+
+    def look(self, line: int, raw: bytes) -> Iterator[Finding]:
+        decoded = decoder.decode_line(raw, line)
+        if decoded.damage is not None and decoded.damage.lost:
+            self._forget()
+        for whole in decoded.records:
+            if isinstance(whole.record, Unknown):
+                continue
+            for kind, detail, *at in self._check(whole.record, line):
+                yield Finding(at[0] if at else line, kind, detail)
+            fold.apply(self._state, whole.record, line)
+
+    def _forget(self) -> None:
+        """A line was lost: what it did to context and brackets is not known until something lands or is cleared."""
+        self._known = False
+        self._open = None
+        self._landed_in_step = None
+        self._requests.forget()
+
+    def _check(self, record: r.Record, line: int) -> Iterator[tuple[str, str] | tuple[str, str, int]]:
+        if 0 < self._state.fork_line < line:
+            self._open = None
+        match record:
+            case r.CompactionStart():
+                yield from self._start(record, line)
+            case r.CompactionSummary():
+                yield from self._summary(record)
+            case r.ApplyCompaction():
+                yield from self._landing(record, line)
+            case r.CompactionCancel():
+                yield from self._ends(record.compaction_id)
+            case r.LlmRequest():
+                yield from self._request(record, line)
+            case r.Rewrite(action="snip" | "prune" | "image_offload" | "micro_compact") if self._open:
+                yield "rewrite", f"{record.action} while {self._open.start.compaction_id} ran"
+            case r.AppendMessage() if record.message.role == "assistant" and self._landed_in_step:
+                yield "boundary", "landed while the model was answering a request", self._landed_in_step
+                self._landed_in_step = None
+            case r.StepBegin() | r.StepEnd() | r.TurnEnd():
+                self._landed_in_step = None
+            case r.ConfigUpdate() | r.ToolsSnapshot():
+                self._requests.configured(record)
+            case r.Clear():
+                self._known = True
+
+    # ------------------------------------------------------------ the bracket
+
+    def _start(self, record: r.CompactionStart, line: int) -> _Found:
+        if self._open is not None:
+            yield "bracket", f"{record.compaction_id} starts while {self._open.start.compaction_id} is open"
+        entries = self._state.entries[: record.message_count]
+        if self._known and len(entries) < record.message_count:
+            yield "bracket", f"a span of {record.message_count} messages in a context of {len(entries)}"
+        self._open = _Open(record, line, tuple(entries))
+        if record.trigger == "auto" and self._known:
+            yield from _may_start(self._state, record)
+
+    def _ends(self, compaction_id: str) -> _Found:
+        known, running = self._known, self._open
+        self._open = None
+        if known and (running is None or running.start.compaction_id != compaction_id):
+            yield "bracket", f"{compaction_id} ends without having started"
+
+    def _summary(self, record: r.CompactionSummary) -> _Found:
+        running = self._open
+        if running is None or running.start.compaction_id != record.compaction_id:
+            if self._known:
+                yield "bracket", f"a summary for {record.compaction_id}, which is not open"
+            return
+        if running.requests == 0:
+            yield "bracket", f"a summary for {record.compaction_id}, which no request asked for"
+        running.summarised = True
+
+    # ------------------------------------------------------------ requests
+
+    def _request(self, record: r.LlmRequest, line: int) -> Iterator[tuple[str, str]]:
+        if record.kind == "step":
+            self._landed_in_step = None
+            yield from self._requests.step(_Sent(record, line), self._state)
+            return
+        running = self._open
+        if running is None or running.start.compaction_id != record.compaction_id:
+            if self._known:
+                yield "bracket", f"a summary request for {record.compaction_id}, which is not open"
+            return
+        running.requests += 1
+        most = _settings(self._state).loop_control.compaction_max_attempts
+        if running.requests == most + 1 and running.start.limits is None:
+            yield "attempts", f"more than {most} requests for one summary"
+        if record.attempt != running.requests:
+            yield "attempts", f"request {running.requests} calls itself attempt {record.attempt}"
+        yield from self._requests.summary(_Sent(record, line), self._state, running)
+
+    # ------------------------------------------------------------ landings
+
+    def _landing(self, record: r.ApplyCompaction, line: int) -> Iterator[tuple[str, str]]:
+        running, known = self._open, self._known
+        self._open, self._known = None, True
+        if record.post_tokens >= record.pre_tokens:
+            yield "gain", f"{record.pre_tokens} tokens became {record.post_tokens}"
+        if record.replacement_count != len(record.replacement):
+            yield "gain", f"{record.replacement_count} messages are said to stay, {len(record.replacement)} do"
+        if self._state.open_step is not None:
+            self._landed_in_step = line
+        if running is None or running.start.compaction_id != record.compaction_id:
+            if known:
+                yield "bracket", f"{record.compaction_id} lands without having started"
+            return
+        if record.summary_kind == "model" and not running.summarised:
+            yield "unpaid", f"the summary of {record.compaction_id} is not in the log"
+        yield from self._against_the_span(record, running)
+
+    def _against_the_span(self, record: r.ApplyCompaction, running: _Open) -> _Found:
+        entries, count = self._state.entries, record.message_count
+        if count != running.start.message_count:
+            yield "stale", f"{count} messages are replaced, {running.start.message_count} were summarised"
+            return
+        mode = _settings(self._state).compaction.landing
+        if not landing.history_safe_to_compact(entries, running.original, mode):
+            yield "stale", "the summarised part is not what it was, or something else than user input followed it"
+        if _has_open_call(entries):
+            yield "boundary", "a call had no result yet"
+        yield from _shape_of(record, [e.message for e in entries])
+
+
+class _Requests:
+    """What was sent since the last rewrite: by number of messages, for one model."""
+
+    def __init__(self) -> None:
+        self._epoch: tuple[int, str] | None = None
+        self._by_count: dict[int, _Sent] = {}
+        self._last_step: _Sent | None = None
+        self._same_prefix = True
+
+    def forget(self) -> None:
+        self._epoch, self._by_count, self._last_step = None, {}, None
+
+    def configured(self, record: r.ConfigUpdate | r.ToolsSnapshot) -> None:
+        """After these a prefix may differ; with another model or provider settings, the messages' bytes too."""
+        if isinstance(record, r.ToolsSnapshot) or record.system_prompt is not None or record.standing is not None:
+            self._same_prefix = False
+        elif record.config is not None or record.model is not None:
+            self.forget()
+
+    def _enter(self, sent: _Sent, state: State) -> None:
+        epoch = (state.rewrites, sent.request.model)
+        if epoch != self._epoch:
+            self.forget()
+            self._epoch = epoch
+
+    def step(self, sent: _Sent, state: State) -> _Found:
+        self._enter(sent, state)
+        last, request = self._last_step, sent.request
+        if last is not None and request.message_count < last.request.message_count:
+            yield "append_only", f"{request.message_count} messages after {last.request.message_count}"
+        problem = self._unlike(sent)
+        if problem:
+            yield "append_only", problem
+        self._last_step, self._same_prefix = sent, True
+        self._by_count[request.message_count] = sent
+
+    def summary(self, sent: _Sent, state: State, running: _Open) -> _Found:
+        """The first attempt shows the whole span as it is, unless it holds images or is known not to fit."""
+        request, last = sent.request, state.last_request
+        first = request.attempt == 1 and last is not None and request.model == last.model
+        if not first or last is None or _has_images(running.original) or not _fits(running.start):
+            return
+        self._enter(sent, state)
+        if self._same_prefix and request.prefix_hash != last.prefix_hash:
+            yield "prefix", "system prompt or tools are not those of the last step"
+        step = self._last_step
+        if step is not None and request.message_count < step.request.message_count:
+            yield "prefix", f"{request.message_count} messages, the step before it sent {step.request.message_count}"
+            return
+        problem = self._unlike(sent)
+        if problem:
+            yield "prefix", problem
+        else:
+            self._by_count.setdefault(request.message_count, sent)
+
+    def _unlike(self, sent: _Sent) -> str | None:
+        """Why this cannot be the same growing list of messages as what was sent before."""
+        request = sent.request
+        if request.messages_hash is None:
+            return None
+        for count, before in self._by_count.items():
+            known = before.request
+            if known.messages_hash is None:
+                continue
+            same = (known.messages_bytes, known.messages_hash) == (request.messages_bytes, request.messages_hash)
+            if count == request.message_count and not same:
+                return f"the bytes of its {count} messages are not those of the request on line {before.line}"
+            longer = request.messages_bytes > known.messages_bytes
+            if count != request.message_count and longer != (request.message_count > count):
+                return (
+                    f"{request.message_count} messages in {request.messages_bytes} bytes, "
+                    f"{count} in {known.messages_bytes} on line {before.line}"
+                )
+        return None
+
+
+# ---------------------------------------------------------------- what the rules say
+
+
+def _settings(state: State) -> s.Settings:
+    """What the session configured; the usual values for what it did not, or where that cannot be read."""
+    try:
+        return s.effective(s.check(state.config, source="the log", session=True))
+    except Fault:
+        return s.Settings()
+
+
+def _policy(state: State, limits: r.Limits | None) -> Policy | None:
+    """The policy in force: its tokens as the record tells them, else as far as the session's own configuration does."""
+    settings = _settings(state)
+    model = state.model or ""
+    if limits is not None:
+        policy = resolve_compaction_policy(model, max(1, limits.window), settings)
+        return replace(
+            policy, auto=True, trigger_at=limits.trigger_at, block_at=limits.block_at, margin=limits.margin
+        )
+    row = settings.models.get(model)
+    window = settings.model.window or (row.window if row is not None else None) or state.window
+    if not window or settings.compaction.objective == "cost":
+        return None
+    window = min(window, state.learned_windows.get(model, window))
+    return replace(resolve_compaction_policy(model, window, settings), auto=True)
+
+
+def _may_start(state: State, start: r.CompactionStart) -> _Found:
+    policy = _policy(state, start.limits)
+    if policy is None:
+        return
+    used, landed = start.pre_tokens, state.tokens_after_landing
+    match triggers.should_start(policy, used, state.breakers, landed):
+        case "below":
+            yield "trigger", f"started at {used} tokens, the trigger is at {policy.trigger_at}"
+        case "margin":
+            yield "margin", f"started at {used} tokens, {policy.margin} had to come on top of the {landed} left before"
+        case "circuit_open":
+            yield "trigger", "started with a circuit open"
+        case "failed_before":
+            yield "trigger", f"started at {used} tokens, too soon after the attempt at {state.breakers.failed_at}"
+
+
+def _fits(start: r.CompactionStart) -> bool:
+    """Whether the whole span and an instruction surely fit the window."""
+    window = start.limits.window if start.limits is not None else FALLBACK_WINDOW
+    instruction = rough.text_tokens(summary_prompt.instruction(start.instruction))
+    return start.pre_tokens + 2 * instruction + 1_024 <= window
+
+
+def _has_images(entries: Iterable[Entry]) -> bool:
+    return any(isinstance(part, ImagePart) for e in entries for part in e.message.content)
+
+
+def _has_open_call(entries: list[Entry]) -> bool:
+    answered: set[str | None] = set()
+    for entry in reversed(entries):
+        if entry.message.role != "tool":
+            return any(call.id not in answered for call in entry.message.tool_calls or ())
+        answered.add(entry.message.tool_call_id)
+    return False
+
+
+def _shape_of(record: r.ApplyCompaction, before: list[Message]) -> _Found:
+    """What stands after the landing, against what stood before it."""
+    span = {m.id: m for m in before[: record.message_count]}
+    gone = [x.message_id for x in record.replacement if isinstance(x, r.Kept) and x.message_id not in span]
+    if gone:
+        yield "shape", f"{gone[0]} is kept and was not there"
+    stays = [x.message if isinstance(x, r.New) else span[x.message_id] for x in record.replacement
+             if isinstance(x, r.New) or x.message_id in span]  # fmt: skip
+    summaries = sum(map(regions.is_summary, stays))
+    if summaries != 1:
+        yield "shape", f"{summaries} summaries stand in the span's place"
+    if record.shape == "handoff":
+        kept = [span[x.message_id] for x in record.replacement if isinstance(x, r.Kept) and x.message_id in span]
+        foreign = [m for m in kept if m.role != "system" and not regions.is_real_user_input(m)]
+        if foreign:
+            yield "shape", f"{foreign[0].id} is kept and is not the user's own"
+    after = [*stays, *before[record.message_count :]]
+    orphans = _orphans(after) - _orphans(before)
+    if orphans:
+        yield "pairing", f"the result {min(orphans)} lost its call"
+
+
+def _orphans(messages: list[Message]) -> set[str]:
+    issuers = regions.issuers(messages)
+    return {m.id for m, issuer in zip(messages, issuers, strict=True) if m.role == "tool" and issuer is None}
