@@ -40,13 +40,13 @@ class Desk:
     servers: Servers
 
     @staticmethod
-    def of(services: Services, opened: OpenSession, hub: EventHub) -> Desk:
+    def of(services: Services, opened: OpenSession, hub: EventHub, hosts: Hosts) -> Desk:
         estimator = BpeEstimator(services.counter, opened.blobs.get)
         return Desk(
             services,
             opened,
             hub,
-            Hosts(hub, services.request_ids),
+            hosts,
             Tasks(services.group),
             Measuring(estimator, services.calibration),
             Servers(services.group, services.environment),

@@ -27,6 +27,7 @@ from sidecar.sessions.assembly import Desk, prefix_text, seat
 from sidecar.sessions.context_info import context_info
 from sidecar.sessions.engine import ContextEngine
 from sidecar.sessions.events import EventHub
+from sidecar.sessions.hosts import Hosts
 from sidecar.sessions.ports import Client
 from sidecar.sessions.prefix import PrefixMaker, SessionNotes
 from sidecar.sessions.services import Services
@@ -46,10 +47,12 @@ SWEEP_S = 5.0
 
 @dataclass(slots=True)
 class Slot:
-    """A session that this process created or resumed and has not closed. `loaded` is None while it is unloaded."""
+    """A session that this process created or resumed and has not closed. `loaded` is None while it is unloaded; who is
+    attached and who brought which tool outlives that."""
 
     session_id: str
     hub: EventHub
+    hosts: Hosts
     loaded: Session | None = None
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -188,7 +191,7 @@ class SessionManager:
             opened = await services.store.create(name, info, *records)
         except StoreError as error:
             raise _named(error, name) from error
-        slot = Slot(name, EventHub(name))
+        slot = self._new_slot(name)
         self._slots[name] = slot
         session, _ = await self._seat(slot, opened, resumed=False)
         session.attach(client, None)
@@ -206,7 +209,7 @@ class SessionManager:
         if slot is not None:
             return await self.active(session_id), []
         await self.stored(session_id)
-        slot = self._slots.setdefault(session_id, Slot(session_id, EventHub(session_id)))
+        slot = self._slots.setdefault(session_id, self._new_slot(session_id))
         async with slot.lock:
             if slot.loaded is not None:
                 return slot.loaded, []
@@ -259,7 +262,7 @@ class SessionManager:
             opened = await services.store.fork(session_id, name, upto, metadata, copied)
         except StoreError as error:
             raise _named(error, session_id) from error
-        slot = Slot(name, EventHub(name))
+        slot = self._new_slot(name)
         self._slots[name] = slot
         session, _ = await self._seat(slot, opened)
         mine = live is not None and live.desk.hosts.owns(client.id, live.state.tools)
@@ -300,8 +303,8 @@ class SessionManager:
     def capabilities_changed(self, client: Client) -> None:
         """A client said what it can do: open requests that it can answer now reach it."""
         for slot in self._slots.values():
-            if client.id in slot.hub.clients and slot.loaded is not None:
-                slot.loaded.desk.hosts.attached(client)
+            if client.id in slot.hub.clients:
+                slot.hosts.attached(client)
 
     def refresh_all(self) -> None:
         """The process's configuration changed."""
@@ -311,10 +314,8 @@ class SessionManager:
 
     def peer_gone(self, client_id: str) -> None:
         for slot in self._slots.values():
-            if slot.loaded is not None:
-                slot.loaded.peer_gone(client_id)
-            else:
-                slot.hub.detach(client_id)
+            slot.hub.detach(client_id)
+            slot.hosts.gone(client_id)
 
     async def sweep(self) -> None:
         """Runs for the life of the daemon: unloads what was idle for long."""
@@ -351,6 +352,10 @@ class SessionManager:
 
     # -- inside
 
+    def _new_slot(self, session_id: str) -> Slot:
+        hub = EventHub(session_id)
+        return Slot(session_id, hub, Hosts(hub, self._services.request_ids))
+
     async def _load(self, slot: Slot) -> Session:
         async with slot.lock:
             if slot.loaded is None:
@@ -377,12 +382,10 @@ class SessionManager:
             journal, found = await opened.open_agent(MAIN_AGENT)
         except StoreError as error:
             raise _named(error, slot.session_id) from error
-        desk = Desk.of(self._services, opened, slot.hub)
+        desk = Desk.of(self._services, opened, slot.hub, slot.hosts)
         main = seat(desk, journal, MAIN_AGENT, resumed=resumed)
         session = Session(desk, main, SessionNotes(self._services), self._engine)
         slot.loaded = session
-        for client in slot.hub.clients.values():
-            session.desk.hosts.attached(client)
         return session, [*opened.recovered, *found]
 
     def _make_room(self, keep: Slot) -> None:

@@ -310,10 +310,6 @@ class Session:
         self.desk.hosts.attached(client)
         return replayed
 
-    def peer_gone(self, client_id: str) -> None:
-        self.desk.hub.detach(client_id)
-        self.desk.hosts.gone(client_id)
-
     # -- life
 
     async def recover(self, found: Sequence[Recovered]) -> list[Recovered]:

@@ -10,6 +10,7 @@ from record_store.backend import Blobs, Journal
 from record_store.records import Record
 from sidecar.clock import Clock
 from sidecar.sessions.hosts import Hosts
+from sidecar.tools.port import Tool
 
 
 @dataclass(slots=True)

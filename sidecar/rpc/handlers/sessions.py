@@ -110,10 +110,9 @@ class SessionHandlers:
     async def detach(self, peer: Peer, p: SessionParams) -> Empty:
         await self._manager.info(p.session_id)
         slot = self._manager.slot(p.session_id)
-        if slot is not None and slot.loaded is not None:
-            slot.loaded.peer_gone(peer.id)
-        elif slot is not None:
+        if slot is not None:
             slot.hub.detach(peer.id)
+            slot.hosts.gone(peer.id)
         return Empty()
 
 
