@@ -94,18 +94,13 @@ def encode(state: State, position: Position) -> bytes:
 
 def decode(data: bytes) -> Loaded:
     """The checkpoint in these bytes, if they are whole and were made by this code."""
-    body, tail = data[:-_TAIL], data[-_TAIL:]
-    if b',"checksum":"%08x"}' % crc32(body) != tail:
-        return Loaded(None, damaged=True)
+    file = _unseal(data)
+    if file is None:
+        return Loaded(None, damaged=not _is_sealed(data))
     try:
-        file = _decode_file(data)
-        if file.version != VERSION or file.code != _code():
-            return Loaded(None)
-        state = _decode_state(file.state)
-        position = Position(file.offset, file.seq, file.last_bytes, int(file.last_crc, 16))
+        return Loaded(Checkpoint(_position(file), _decode_state(file.state)))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return Loaded(None)
-    return Loaded(Checkpoint(position, state))
 
 
 def load(path: Path, log: int, size: int) -> Loaded:
@@ -124,8 +119,31 @@ def load(path: Path, log: int, size: int) -> Loaded:
 
 def mark(path: Path, log: int, size: int) -> Position | None:
     """Where the checkpoint at `path` stands in the log, without its state: a line number for an offset."""
-    loaded = load(path, log, size)
-    return loaded.checkpoint.position if loaded.checkpoint is not None else None
+    try:
+        file = _unseal(path.read_bytes())
+        position = _position(file) if file is not None else None
+    except (OSError, ValueError):
+        return None
+    return position if position is not None and fits(position, log, size) else None
+
+
+def _is_sealed(data: bytes) -> bool:
+    return b',"checksum":"%08x"}' % crc32(data[:-_TAIL]) == data[-_TAIL:]
+
+
+def _unseal(data: bytes) -> _File | None:
+    """The file, if it is whole and of this version and code."""
+    if not _is_sealed(data):
+        return None
+    try:
+        file = _decode_file(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return file if file.version == VERSION and file.code == _code() else None
+
+
+def _position(file: _File) -> Position:
+    return Position(file.offset, file.seq, file.last_bytes, int(file.last_crc, 16))
 
 
 def fits(position: Position, log: int, size: int) -> bool:

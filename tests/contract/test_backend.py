@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from record_store import conformance
 from record_store.backend import Lease, OpenSession, SessionStore
-from record_store.conformance import CHECKS, Harness, NonConformance
+from record_store.conformance import CHECKS, Harness, NonConformance, logs
 from record_store.local import LocalOpenSession, LocalStore
 from record_store.memory import MemoryDisk, MemoryFiles, MemoryOpenSession, MemoryStore
 
@@ -96,12 +95,12 @@ async def test_backend_keeps(check: Callable[[Harness], Awaitable[None]], harnes
 
 async def test_the_kit_notices_lost_records() -> None:
     with pytest.raises(NonConformance):
-        await conformance.check_synced_survives(Forgetful())
+        await logs.check_synced_survives(Forgetful())
 
 
 async def test_the_kit_notices_a_missing_fence() -> None:
     with pytest.raises(NonConformance):
-        await conformance.check_fencing(Unfenced())
+        await logs.check_fencing(Unfenced())
 
 
 def test_the_types_are_those_of_the_port(tmp_path: Path) -> None:
