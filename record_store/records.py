@@ -167,10 +167,20 @@ class Rewrite(Record, frozen=True, omit_defaults=True, tag="context.rewrite"):
     elided_tokens: int | None = None
 
 
+class Limits(Struct, frozen=True):
+    """What a compaction was started under: tokens, and how many requests its summary may take."""
+
+    window: int
+    trigger_at: int
+    block_at: int
+    margin: int
+    max_attempts: int
+
+
 class CompactionStart(Record, frozen=True, omit_defaults=True, tag="compaction.start"):
     """On disk before the summary is asked for. The first `message_count` messages of the context are the span.
 
-    `span` is the first and last line that they came from.
+    `span` is the first and last line that they came from. `limits` lets a reader of the log judge the start.
     """
 
     compaction_id: str
@@ -181,6 +191,7 @@ class CompactionStart(Record, frozen=True, omit_defaults=True, tag="compaction.s
     pre_tokens: int
     instruction: str | None = None
     breakers: Breakers | None = None
+    limits: Limits | None = None
 
 
 class CompactionSummary(Record, frozen=True, omit_defaults=True, tag="compaction.summary"):

@@ -2,7 +2,7 @@
 
     kind           what is wrong
     bracket        a compaction starts while another is open, or something happens to one that is not open
-    trigger        an automatic compaction started below the trigger, or with a circuit open, or too soon after one failed
+    trigger        an automatic compaction started below the trigger, with a circuit open, or too soon after a failure
     margin         an automatic compaction started before the context had grown by the margin since the last landing
     attempts       more summary requests than one compaction may make
     prefix         a summary request does not extend the step requests before it, byte for byte
@@ -22,6 +22,7 @@ neither is what depends on lines that cannot be read.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -73,13 +74,13 @@ class _Open:
     """A compaction under way: its start, the span's own objects, and what it did so far."""
 
     start: r.CompactionStart
-    line: int
+    policy: Policy
     original: tuple[Entry, ...]
     requests: int = 0
     summarised: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Sent:
     """A request in the run of requests that nothing was rewritten between."""
 
@@ -120,7 +121,7 @@ class _Auditor:
             self._open = None
         match record:
             case r.CompactionStart():
-                yield from self._start(record, line)
+                yield from self._start(record)
             case r.CompactionSummary():
                 yield from self._summary(record)
             case r.ApplyCompaction():
@@ -143,15 +144,16 @@ class _Auditor:
 
     # ------------------------------------------------------------ the bracket
 
-    def _start(self, record: r.CompactionStart, line: int) -> _Found:
+    def _start(self, record: r.CompactionStart) -> _Found:
         if self._open is not None:
             yield "bracket", f"{record.compaction_id} starts while {self._open.start.compaction_id} is open"
         entries = self._state.entries[: record.message_count]
         if self._known and len(entries) < record.message_count:
             yield "bracket", f"a span of {record.message_count} messages in a context of {len(entries)}"
-        self._open = _Open(record, line, tuple(entries))
+        policy = _policy_at(self._state, record)
+        self._open = _Open(record, policy, tuple(entries))
         if record.trigger == "auto" and self._known:
-            yield from _may_start(self._state, record)
+            yield from _may_start(self._state, policy, record.pre_tokens)
 
     def _ends(self, compaction_id: str) -> _Found:
         known, running = self._known, self._open
@@ -182,9 +184,8 @@ class _Auditor:
                 yield "bracket", f"a summary request for {record.compaction_id}, which is not open"
             return
         running.requests += 1
-        most = _settings(self._state).loop_control.compaction_max_attempts
-        if running.requests == most + 1 and running.start.limits is None:
-            yield "attempts", f"more than {most} requests for one summary"
+        if running.requests == running.policy.compaction_max_attempts + 1:
+            yield "attempts", f"more than {running.policy.compaction_max_attempts} requests for one summary"
         if record.attempt != running.requests:
             yield "attempts", f"request {running.requests} calls itself attempt {record.attempt}"
         yield from self._requests.summary(_Sent(record, line), self._state, running)
@@ -213,8 +214,7 @@ class _Auditor:
         if count != running.start.message_count:
             yield "stale", f"{count} messages are replaced, {running.start.message_count} were summarised"
             return
-        mode = _settings(self._state).compaction.landing
-        if not landing.history_safe_to_compact(entries, running.original, mode):
+        if not landing.history_safe_to_compact(entries, running.original, running.policy.landing):
             yield "stale", "the summarised part is not what it was, or something else than user input followed it"
         if _has_open_call(entries):
             yield "boundary", "a call had no result yet"
@@ -222,23 +222,51 @@ class _Auditor:
 
 
 class _Requests:
-    """What was sent since the last rewrite: by number of messages, for one model."""
+    """What was sent since the last rewrite to one model, by number of messages: a list that only grows."""
 
     def __init__(self) -> None:
         self._epoch: tuple[int, str] | None = None
-        self._by_count: dict[int, _Sent] = {}
-        self._last_step: _Sent | None = None
+        self._counts: list[int] = []
+        self._sent: list[_Sent] = []
+        self._last_step: r.LlmRequest | None = None
         self._same_prefix = True
 
     def forget(self) -> None:
-        self._epoch, self._by_count, self._last_step = None, {}, None
+        self._epoch, self._counts, self._sent, self._last_step = None, [], [], None
 
     def configured(self, record: r.ConfigUpdate | r.ToolsSnapshot) -> None:
-        """After these a prefix may differ; with another model or provider settings, the messages' bytes too."""
-        if isinstance(record, r.ToolsSnapshot) or record.system_prompt is not None or record.standing is not None:
-            self._same_prefix = False
-        elif record.config is not None or record.model is not None:
+        """From here on a prefix may differ; with another model or other settings, the messages' bytes too."""
+        if isinstance(record, r.ConfigUpdate) and (record.config is not None or record.model is not None):
             self.forget()
+        elif isinstance(record, r.ConfigUpdate) and record.system_prompt is None and record.standing is None:
+            return
+        self._same_prefix = False
+
+    def step(self, sent: _Sent, state: State) -> _Found:
+        self._enter(sent, state)
+        last, request = self._last_step, sent.request
+        if last is not None and request.message_count < last.message_count:
+            yield "append_only", f"{request.message_count} messages after {last.message_count}"
+        for problem in self._add(sent):
+            yield "append_only", problem
+        self._last_step, self._same_prefix = request, True
+
+    def summary(self, sent: _Sent, state: State, running: _Open) -> _Found:
+        """The first attempt shows the whole span as it is, unless it holds images or is known not to fit."""
+        request, last = sent.request, state.last_request
+        if request.attempt != 1 or last is None or request.model != last.model:
+            return
+        if _has_images(running.original) or not _fits(running):
+            return
+        self._enter(sent, state)
+        if self._same_prefix and request.prefix_hash != last.prefix_hash:
+            yield "prefix", "system prompt or tools are not those of the last step"
+        step = self._last_step
+        if step is not None and request.message_count < step.message_count:
+            yield "prefix", f"{request.message_count} messages, the step before it sent {step.message_count}"
+            return
+        for problem in self._add(sent):
+            yield "prefix", problem
 
     def _enter(self, sent: _Sent, state: State) -> None:
         epoch = (state.rewrites, sent.request.model)
@@ -246,55 +274,34 @@ class _Requests:
             self.forget()
             self._epoch = epoch
 
-    def step(self, sent: _Sent, state: State) -> _Found:
-        self._enter(sent, state)
-        last, request = self._last_step, sent.request
-        if last is not None and request.message_count < last.request.message_count:
-            yield "append_only", f"{request.message_count} messages after {last.request.message_count}"
-        problem = self._unlike(sent)
-        if problem:
-            yield "append_only", problem
-        self._last_step, self._same_prefix = sent, True
-        self._by_count[request.message_count] = sent
-
-    def summary(self, sent: _Sent, state: State, running: _Open) -> _Found:
-        """The first attempt shows the whole span as it is, unless it holds images or is known not to fit."""
-        request, last = sent.request, state.last_request
-        first = request.attempt == 1 and last is not None and request.model == last.model
-        if not first or last is None or _has_images(running.original) or not _fits(running.start):
-            return
-        self._enter(sent, state)
-        if self._same_prefix and request.prefix_hash != last.prefix_hash:
-            yield "prefix", "system prompt or tools are not those of the last step"
-        step = self._last_step
-        if step is not None and request.message_count < step.request.message_count:
-            yield "prefix", f"{request.message_count} messages, the step before it sent {step.request.message_count}"
-            return
-        problem = self._unlike(sent)
-        if problem:
-            yield "prefix", problem
-        else:
-            self._by_count.setdefault(request.message_count, sent)
-
-    def _unlike(self, sent: _Sent) -> str | None:
-        """Why this cannot be the same growing list of messages as what was sent before."""
+    def _add(self, sent: _Sent) -> Iterator[str]:
+        """Takes a request in, or says why it cannot be the same growing list as its neighbours by length."""
         request = sent.request
         if request.messages_hash is None:
+            return
+        at = bisect_left(self._counts, request.message_count)
+        for near in self._sent[max(0, at - 1) : at + 1]:
+            problem = _unlike(sent.request, near)
+            if problem:
+                yield problem
+                return
+        if at == len(self._counts) or self._counts[at] != request.message_count:
+            self._counts.insert(at, request.message_count)
+            self._sent.insert(at, sent)
+
+
+def _unlike(request: r.LlmRequest, near: _Sent) -> str | None:
+    known = near.request
+    if request.message_count == known.message_count:
+        if (request.messages_bytes, request.messages_hash) == (known.messages_bytes, known.messages_hash):
             return None
-        for count, before in self._by_count.items():
-            known = before.request
-            if known.messages_hash is None:
-                continue
-            same = (known.messages_bytes, known.messages_hash) == (request.messages_bytes, request.messages_hash)
-            if count == request.message_count and not same:
-                return f"the bytes of its {count} messages are not those of the request on line {before.line}"
-            longer = request.messages_bytes > known.messages_bytes
-            if count != request.message_count and longer != (request.message_count > count):
-                return (
-                    f"{request.message_count} messages in {request.messages_bytes} bytes, "
-                    f"{count} in {known.messages_bytes} on line {before.line}"
-                )
+        return f"the bytes of its {known.message_count} messages are not those sent on line {near.line}"
+    if (request.messages_bytes > known.messages_bytes) == (request.message_count > known.message_count):
         return None
+    return (
+        f"{request.message_count} messages in {request.messages_bytes} bytes, "
+        f"{known.message_count} in {known.messages_bytes} on line {near.line}"
+    )
 
 
 # ---------------------------------------------------------------- what the rules say
@@ -308,28 +315,28 @@ def _settings(state: State) -> s.Settings:
         return s.Settings()
 
 
-def _policy(state: State, limits: r.Limits | None) -> Policy | None:
-    """The policy in force: its tokens as the record tells them, else as far as the session's own configuration does."""
-    settings = _settings(state)
-    model = state.model or ""
+def _policy_at(state: State, start: r.CompactionStart) -> Policy:
+    """The policy in force at a start: its tokens as the record tells them. Where it does not, what the session's own
+    configuration says; a window that this leaves open is taken to be no larger than what was in it."""
+    settings, model, limits = _settings(state), state.model or "", start.limits
     if limits is not None:
-        policy = resolve_compaction_policy(model, max(1, limits.window), settings)
         return replace(
-            policy, auto=True, trigger_at=limits.trigger_at, block_at=limits.block_at, margin=limits.margin
+            resolve_compaction_policy(model, max(1, limits.window), settings),
+            auto=True,
+            trigger_at=limits.trigger_at,
+            block_at=limits.block_at,
+            margin=limits.margin,
+            compaction_max_attempts=limits.max_attempts,
         )
     row = settings.models.get(model)
-    window = settings.model.window or (row.window if row is not None else None) or state.window
-    if not window or settings.compaction.objective == "cost":
-        return None
-    window = min(window, state.learned_windows.get(model, window))
-    return replace(resolve_compaction_policy(model, window, settings), auto=True)
+    known = settings.model.window or (row.window if row is not None else None) or state.window or start.pre_tokens
+    window = max(1, min(known, state.learned_windows.get(model, known)))
+    policy = replace(resolve_compaction_policy(model, window, settings), auto=True)
+    return replace(policy, trigger_at=0, margin=0) if policy.objective == "cost" else policy
 
 
-def _may_start(state: State, start: r.CompactionStart) -> _Found:
-    policy = _policy(state, start.limits)
-    if policy is None:
-        return
-    used, landed = start.pre_tokens, state.tokens_after_landing
+def _may_start(state: State, policy: Policy, used: int) -> _Found:
+    landed = state.tokens_after_landing
     match triggers.should_start(policy, used, state.breakers, landed):
         case "below":
             yield "trigger", f"started at {used} tokens, the trigger is at {policy.trigger_at}"
@@ -341,11 +348,11 @@ def _may_start(state: State, start: r.CompactionStart) -> _Found:
             yield "trigger", f"started at {used} tokens, too soon after the attempt at {state.breakers.failed_at}"
 
 
-def _fits(start: r.CompactionStart) -> bool:
-    """Whether the whole span and an instruction surely fit the window."""
-    window = start.limits.window if start.limits is not None else FALLBACK_WINDOW
-    instruction = rough.text_tokens(summary_prompt.instruction(start.instruction))
-    return start.pre_tokens + 2 * instruction + 1_024 <= window
+def _fits(running: _Open) -> bool:
+    """Whether the whole span and the instruction surely fit into the window."""
+    window = running.policy.window if running.start.limits is not None else FALLBACK_WINDOW
+    instruction = rough.text_tokens(summary_prompt.instruction(running.start.instruction))
+    return running.start.pre_tokens + 2 * instruction + 1_024 <= window
 
 
 def _has_images(entries: Iterable[Entry]) -> bool:

@@ -71,7 +71,7 @@ class Runs:
                 pre_tokens=running.pre_tokens,
                 instruction=instruction,
                 breakers=after_manual_request(state.breakers) if running.manual else None,
-                limits=Limits(policy.window, policy.trigger_at, policy.block_at, policy.margin),
+                limits=_limits(policy),
             )
         )
         self.running = running
@@ -280,6 +280,10 @@ class Runs:
         self.running = None
         self._circuits.announce()
         running.done.set()
+
+
+def _limits(policy: Policy) -> Limits:
+    return Limits(policy.window, policy.trigger_at, policy.block_at, policy.margin, policy.compaction_max_attempts)
 
 
 def _excerpt(running: Running, gauge: Gauge) -> Summary:
