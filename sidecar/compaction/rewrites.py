@@ -52,13 +52,13 @@ class Rewrites:
         self._looked_at = used - (found.gain if worth else 0)
         return worth and self._apply_pass("snip", found)
 
-    def last_pass(self, policy: Policy) -> bool:
-        """Everything that can be made short, newest results last: lossy beats stuck."""
+    def last_pass(self, policy: Policy, *, at_least: int = 1) -> bool:
+        """Everything that can be made short, newest results last, if it frees `at_least` tokens: lossy beats stuck."""
         enough = max(1, self._port.used() - (policy.trigger_at - policy.margin))
         found = free_half.last_pass(
             policy, self._port.state.entries, self._gauge.sizes(), self.limits_of, enough=enough
         )
-        return self._apply_pass("prune", found)
+        return found.gain >= at_least and self._apply_pass("prune", found)
 
     def limits_of(self, tool: str) -> SnipLimits:
         """What the tool says, else by whether it has side effects."""

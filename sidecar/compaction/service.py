@@ -1,37 +1,29 @@
 """The compaction service of one agent: what the loop's hooks and the host's calls set going.
 
-Decisions are in the pure modules; `Runs` carries out compactions, `Rewrites` the free half. The service only puts them
-in order. All of it runs on the agent's event loop; the hooks are called between steps, by one turn at a time.
+Decisions are in the pure modules; `Boundary` puts what is due between two steps in order, `Runs` carries out
+compactions, `Rewrites` the free half. All of it runs on the agent's event loop; the hooks are called between steps, by
+one turn at a time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
-from protocol.events import ContextSoftLimit
 from protocol.info import CacheDiagnostics, ContextInfo, Recovered
 from record_store.records import Breakers
 from sidecar.compaction import breakers as circuit
 from sidecar.compaction import triggers
+from sidecar.compaction.boundary import Boundary, overflow_fault
 from sidecar.compaction.circuits import Circuits
 from sidecar.compaction.gauge import Gauge
 from sidecar.compaction.info import context_info
 from sidecar.compaction.policy import Policy
 from sidecar.compaction.ports import AgentPort
-from sidecar.compaction.rewrites import Rewrites
 from sidecar.compaction.run import Runs
-from sidecar.compaction.running import End, Running
-from sidecar.compaction.shape import Span, build_shape
-from sidecar.compaction.triggers import Verdict
 from sidecar.compaction.uncompact import uncompact
 from sidecar.errors import Fault
 from sidecar.providers.errors import ProviderError
-
-MAX_QUEUED_INSTRUCTIONS: Final = 8
-"""Requests for the next step beyond this many are one with the last of them."""
-
-OVERFLOW_HINT: Final = "compact the session, remove large content, or choose a model with a larger window"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,34 +47,19 @@ class CompactionService:
         self._gauge = Gauge(port, resumed=resumed)
         self._circuits = Circuits(port)
         self._runs = Runs(port, self._gauge, self._circuits)
-        self._rewrites = Rewrites(port, self._gauge)
-        self._queued: list[str | None] = []
-        self._soft_told = False
-        self._steps_since_micro = 0
+        self._boundary = Boundary(port, self._gauge, self._circuits, self._runs)
 
     # ------------------------------------------------------------ hooks
 
     async def on_will_begin_step(self, turn_id: str | None) -> None:
         """Before steering enters and the request is built. May wait for a compaction; cancelling that wait cancels
         the compaction. Raises `Fault` (`store_write_failed`)."""
-        policy = self._refresh()
-        await self._runs.land_if_ready()
-        if self._queued:
-            await self._run_queued(policy)
-        self._tell_soft(policy)
-        self._free_half(policy, self._verdict(policy), before_request=True)
-        self._start_if_due(policy)
-        await self._wait_at_block(policy)
+        await self._boundary.before_step(self._refresh())
 
     async def on_did_finish_step(self, turn_id: str | None) -> None:
         """After `step.end` is in the log."""
         self._gauge.step_finished()
-        self._steps_since_micro += 1
-        policy = self._refresh()
-        await self._runs.land_if_ready()
-        if policy.background:
-            self._free_half(policy, self._verdict(policy), before_request=False)
-            self._start_if_due(policy)
+        await self._boundary.after_step(self._refresh())
 
     async def on_request_error(self, turn_id: str | None, error: ProviderError) -> bool:
         """Whether the step may be tried again: an overflow was answered by a smaller context.
@@ -97,10 +74,10 @@ class CompactionService:
         self._gauge.teach(error, used)
         policy = self._refresh()
         if not policy.auto:
-            raise _overflow("Automatic compaction is off (compaction.auto = false)")
+            raise overflow_fault("Automatic compaction is off (compaction.auto = false)")
         if self._gauge.overflow.count > policy.max_overflow_attempts:
-            raise _overflow(f"{policy.max_overflow_attempts} compactions in a row did not make it fit")
-        return await self._make_room(policy)
+            raise overflow_fault(f"{policy.max_overflow_attempts} compactions in a row did not make it fit")
+        return await self._boundary.make_room(policy)
 
     def breakers_after_step(self, used: int) -> Breakers | None:
         """For `step.end`: the breakers once a step is over with `used` tokens; None if they do not change."""
@@ -119,7 +96,7 @@ class CompactionService:
     async def compact_now(self, instruction: str | None = None) -> CompactOutcome:
         """Compacts at once; the agent is idle and stays so. Raises `compaction_failed` with `cause`. Cancelling the
         call cancels the compaction."""
-        end = await self._compact_manually(self._refresh(), instruction)
+        end = await self._boundary.compact_manually(self._refresh(), instruction)
         if end is None:
             return CompactOutcome("nothing_to_compact")
         if end.kind == "landed":
@@ -134,8 +111,7 @@ class CompactionService:
 
     def queue_next_step(self, instruction: str | None = None) -> None:
         """Compacts at the next boundary before a step, whatever trigger, margin and breakers say."""
-        del self._queued[MAX_QUEUED_INSTRUCTIONS - 1 :]
-        self._queued.append(instruction)
+        self._boundary.queue(instruction)
 
     def cancel_manual(self) -> bool:
         """Ends a manual compaction that runs; whether there was one that could still be ended."""
@@ -171,111 +147,9 @@ class CompactionService:
         if running is not None and not self._runs.cancel(running, "cancelled"):
             await running.done.wait()
 
-    # ------------------------------------------------------------ deciding and acting
-
     def _refresh(self) -> Policy:
         self._circuits.close_for_larger_window()
         self._circuits.announce()
         policy = self._gauge.policy()
         self._gauge.tell_notices(policy)
         return policy
-
-    def _verdict(self, policy: Policy) -> Verdict:
-        state = self._port.state
-        return triggers.should_start(policy, self._port.used(), state.breakers, state.tokens_after_landing)
-
-    def _tell_soft(self, policy: Policy) -> None:
-        used = self._port.used()
-        due, self._soft_told = triggers.soft_notice_due(policy, used, self._soft_told)
-        if due:
-            self._port.emit(ContextSoftLimit(used=used, window=policy.window))
-
-    def _free_half(self, policy: Policy, verdict: Verdict, *, before_request: bool) -> None:
-        """At most one of: the periodic pass, pruning instead of a summary, relief where no summary may help, snip."""
-        if not policy.auto or self._runs.running is not None:
-            return
-        interval = policy.micro_compact_interval_steps
-        if interval and before_request and self._steps_since_micro >= interval:
-            self._steps_since_micro = 0
-            if self._rewrites.micro(policy):
-                return
-        used, landed = self._port.used(), self._port.state.tokens_after_landing
-        if verdict == "start":
-            if policy.prune_at_trigger:
-                self._rewrites.prune_below_trigger(policy)
-        elif verdict != "below" and landed is not None and landed >= policy.trigger_at:
-            self._rewrites.last_pass(policy)
-        elif verdict != "below" and used >= policy.force_at and policy.prune_at_trigger:
-            self._rewrites.prune_below_trigger(policy, force=True)
-        elif before_request and used >= policy.snip_at and policy.snip_when != "never":
-            cold = self._gauge.is_cold(policy)
-            if cold or policy.snip_when == "always":
-                self._rewrites.snip(policy, cold=cold)
-
-    def _start_if_due(self, policy: Policy) -> Running | None:
-        """Starts an automatic compaction if one is due and there is something to compact."""
-        if self._runs.running is not None or self._verdict(policy) != "start":
-            return None
-        if not self._has_something(policy):
-            self._rewrites.last_pass(policy)
-            return None
-        blocking = triggers.must_wait(policy, self._port.used()) or not policy.summarizer
-        return self._runs.start(policy, "auto", "blocking" if blocking else "background")
-
-    async def _wait_at_block(self, policy: Policy) -> None:
-        """Goes on only with a compaction's end. A result that turned out stale is followed by one fresh attempt."""
-        for _ in range(2):
-            running = self._runs.running
-            if running is None:
-                return
-            at_block = triggers.must_wait(policy, self._port.used())
-            if not at_block and running.mode == "background":
-                return
-            end = await self._runs.wait(running, at_block=at_block)
-            if end.kind == "failed" and self._port.used() >= policy.block_at:
-                self._rewrites.last_pass(policy)
-            if end.reason != "stale":
-                return
-            self._start_if_due(policy)
-
-    async def _run_queued(self, policy: Policy) -> None:
-        wishes = [text for text in self._queued if text]
-        self._queued.clear()
-        await self._compact_manually(policy, "\n".join(dict.fromkeys(wishes)) or None)
-
-    async def _compact_manually(self, policy: Policy, instruction: str | None) -> End | None:
-        """A compaction that somebody asked for, or the running one in its place if that lands. None: nothing to
-        compact."""
-        at_block = triggers.must_wait(policy, self._port.used()) and self._port.state.open_turn is not None
-        running = self._runs.running
-        if running is not None:
-            end = await self._runs.wait(running, at_block=at_block)
-            if end.kind == "landed" or end.reason == "cancelled":
-                return end
-        if not self._has_something(policy):
-            self._circuits.close()
-            return None
-        return await self._runs.wait(self._runs.start(policy, "manual", "blocking", instruction), at_block=at_block)
-
-    async def _make_room(self, policy: Policy) -> bool:
-        """Answers an overflow: the running compaction, or one of its own, or at last whatever can be made short."""
-        running = self._runs.running
-        if running is not None and (await self._runs.wait(running, at_block=True)).kind == "landed":
-            return True
-        if self._has_something(policy):
-            end = await self._runs.wait(self._runs.start(policy, "overflow", "blocking"), at_block=True)
-            if end.kind == "landed":
-                return True
-        if self._rewrites.last_pass(policy):
-            return True
-        raise _overflow("There is nothing left in the context that compaction could make smaller")
-
-    def _has_something(self, policy: Policy) -> bool:
-        """Whether the shape would leave out anything that no compaction made."""
-        port = self._port
-        span = Span("probe", port.state.entries, 0, self._gauge.prefix_tokens(), port.wire_path, ((1, 1),))
-        return build_shape(policy, span, "", self._gauge.sizes()).shadows
-
-
-def _overflow(why: str) -> Fault:
-    return Fault("context_overflow", f"The request is too large for the model. {why}", hint=OVERFLOW_HINT)

@@ -893,6 +893,19 @@ async def test_uncompact_twice_goes_back_two_landings() -> None:
         assert caught.value.data["cause"] == "nothing_to_bring_back"
 
 
+async def test_what_was_brought_back_is_not_shortened_at_once() -> None:
+    a = agent(trigger=0.85)
+    async with Running(a) as service:
+        await run_turn(a, service, "go", steps(41))
+        await service.compact_now()
+        a.settings = settings(trigger=0.5, preset="default")
+        await service.uncompact()
+        assert a.used() >= 12_000
+        before = a.messages()
+        await run_turn(a, service, "on", steps(3))
+        assert a.messages()[: len(before)] == before
+
+
 async def test_uncompact_refuses_what_does_not_fit() -> None:
     a = agent(window=40_000)
     async with Running(a) as service:
