@@ -97,6 +97,7 @@ class Connection(asyncio.Protocol):
         for _ in range(count):
             await asyncio.sleep(every_s)
             self._transport.write(event({"content": now()}))
+        await asyncio.sleep(0.003)  # as in life, what follows does not come in the same packet
         self._transport.write(ending(size))
 
 
