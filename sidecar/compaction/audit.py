@@ -71,11 +71,13 @@ _Found = Iterator[tuple[str, str]]
 
 @dataclass(slots=True)
 class _Open:
-    """A compaction under way: its start, the span's own objects, and what it did so far."""
+    """A compaction under way: its start, the span's own objects, and what it did so far. `sent` is the number of
+    messages that a step had sent of the span when it started."""
 
     start: r.CompactionStart
     policy: Policy
     original: tuple[Entry, ...]
+    sent: int
     requests: int = 0
     summarised: bool = False
 
@@ -151,7 +153,7 @@ class _Auditor:
         if self._known and len(entries) < record.message_count:
             yield "bracket", f"a span of {record.message_count} messages in a context of {len(entries)}"
         policy = _policy_at(self._state, record)
-        self._open = _Open(record, policy, tuple(entries))
+        self._open = _Open(record, policy, tuple(entries), self._requests.sent(self._state))
         if record.trigger == "auto" and self._known:
             yield from _may_start(self._state, policy, record.pre_tokens)
 
@@ -242,6 +244,11 @@ class _Requests:
             return
         self._same_prefix = False
 
+    def sent(self, state: State) -> int:
+        """How many messages of the context as it stands the last step sent."""
+        last, epoch = self._last_step, self._epoch
+        return last.message_count if last is not None and epoch is not None and epoch[0] == state.rewrites else 0
+
     def step(self, sent: _Sent, state: State) -> _Found:
         self._enter(sent, state)
         last, request = self._last_step, sent.request
@@ -261,9 +268,8 @@ class _Requests:
         self._enter(sent, state)
         if self._same_prefix and request.prefix_hash != last.prefix_hash:
             yield "prefix", "system prompt or tools are not those of the last step"
-        step = self._last_step
-        if step is not None and request.message_count < step.message_count:
-            yield "prefix", f"{request.message_count} messages, the step before it sent {step.message_count}"
+        if request.message_count < running.sent:
+            yield "prefix", f"{request.message_count} messages, the step before its start sent {running.sent}"
             return
         for problem in self._add(sent):
             yield "prefix", problem
@@ -320,14 +326,9 @@ def _policy_at(state: State, start: r.CompactionStart) -> Policy:
     configuration says; a window that this leaves open is taken to be no larger than what was in it."""
     settings, model, limits = _settings(state), state.model or "", start.limits
     if limits is not None:
-        return replace(
-            resolve_compaction_policy(model, max(1, limits.window), settings),
-            auto=True,
-            trigger_at=limits.trigger_at,
-            block_at=limits.block_at,
-            margin=limits.margin,
-            compaction_max_attempts=limits.max_attempts,
-        )
+        policy = resolve_compaction_policy(model, max(1, limits.window), settings)
+        policy = replace(policy, auto=True, compaction_max_attempts=limits.max_attempts)
+        return replace(policy, trigger_at=limits.trigger_at, block_at=limits.block_at, margin=limits.margin)
     row = settings.models.get(model)
     known = settings.model.window or (row.window if row is not None else None) or state.window or start.pre_tokens
     window = max(1, min(known, state.learned_windows.get(model, known)))
