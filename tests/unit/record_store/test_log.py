@@ -11,9 +11,10 @@ import pytest
 
 from record_store import failpoints
 from record_store import records as r
+from record_store.appending import MAX_UNSYNCED_BYTES
 from record_store.conformance import message
 from record_store.errors import StaleWriter, StoreWriteError
-from record_store.log import MAX_UNSYNCED_BYTES, FileJournal
+from record_store.log import FileJournal
 from record_store.reader import CHUNK
 from record_store.replay import state_at
 from tests.support.store import canonical, create, full_conversation, opened, texts, write_log
@@ -189,6 +190,15 @@ async def test_a_failed_sync_is_told_and_the_data_written_again(tmp_path: Path) 
     await session.close()
 
 
+async def test_a_sync_of_a_log_that_was_removed_tells_no_one_that_it_is_on_disk(tmp_path: Path) -> None:
+    session, journal = await create(tmp_path)
+    journal.append(message(1))
+    Path(journal.location).unlink()
+    with pytest.raises(StoreWriteError):
+        await journal.sync()
+    session.abandon()
+
+
 async def test_appends_between_a_failed_sync_and_the_next_are_covered(tmp_path: Path) -> None:
     session, journal = await create(tmp_path)
     journal.append(message(1))
@@ -207,7 +217,7 @@ async def test_what_is_appended_during_a_sync_is_kept_for_the_next(tmp_path: Pat
     journal.append(message(1))
     async with anyio.create_task_group() as group:
         group.start_soon(journal.sync)
-        while journal._syncing is None:
+        while not journal._file.syncing:
             await anyio.lowlevel.checkpoint()
         journal.append(message(2))
     assert journal.dirty
