@@ -73,6 +73,11 @@ class Library:
         with self._both(root):
             pass
 
+    def is_empty(self, root: Path) -> bool:
+        """Whether there is not a single fact for this project, global ones included."""
+        with self._both(root, quick=True) as stores:
+            return not any(store.catalogue.facts for store in stores)
+
     def listing(
         self, root: Path, type: FactType | None, scope: FactScope | None
     ) -> tuple[list[Fact], list[MemoryProblem]]:

@@ -145,6 +145,13 @@ class MemoryService:
         except InvalidFact as error:
             raise _invalid(f"fact.{error.field}", error.message) from None
 
+    async def is_empty(self, cwd: Path) -> bool:
+        """Whether nothing is remembered for this directory at all. True if the memory cannot be read."""
+        try:
+            return await _threaded(lambda: self._library.is_empty(workspace_root(cwd)))
+        except (Fault, OSError):
+            return True
+
     # ---------------------------------------------------------------- sessions
 
     async def warm(self, cwd: Path) -> None:

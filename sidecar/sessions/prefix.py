@@ -17,6 +17,8 @@ from sidecar.instructions.discovery import load
 from sidecar.instructions.prefix import join
 from sidecar.instructions.standing import changes, date_note, digest_of, files_in, told_date, told_state
 from sidecar.memory.section import ids_in
+from sidecar.memory.service import TurnRecall
+from sidecar.sessions.notes import Notes
 from sidecar.sessions.services import Services
 from sidecar.settings import Settings
 from sidecar.skills.discovery import Catalog, discover
@@ -68,13 +70,20 @@ class SessionNotes:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    async def before_turn(self, agent: Agent, inputs: Sequence[Message], turn_id: str) -> list[Message]:
-        notes = [
+    async def before_turn(self, agent: Agent, inputs: Sequence[Message]) -> Notes:
+        recall = await self._recall(agent, inputs)
+        notes = (
             self._note(agent, DATE, self._date(agent)),
             self._note(agent, INSTRUCTIONS, await self._instructions(agent)),
-            self._note(agent, RECALL, await self._recall(agent, inputs, turn_id)),
-        ]
-        return [n for n in notes if n is not None]
+            self._note(agent, RECALL, recall.text if recall is not None else None),
+        )
+        messages = tuple(n for n in notes if n is not None)
+        if recall is None:
+            return Notes(messages)
+        event = recall.event
+        found = bool(event.hits or event.omitted)
+        of_turn = found or not await self._services.memory.is_empty(Path(agent.state.cwd))
+        return Notes(messages, event, of_turn)
 
     def _date(self, agent: Agent) -> str | None:
         told = last_note(agent, DATE)
@@ -91,17 +100,15 @@ class SessionNotes:
         known = told_state(told) if told is not None else digest_of(frozen)
         return None if digest_of(now) == known else changes(frozen, now) or _as_at_first(frozen)
 
-    async def _recall(self, agent: Agent, inputs: Sequence[Message], turn_id: str) -> str | None:
+    async def _recall(self, agent: Agent, inputs: Sequence[Message]) -> TurnRecall | None:
         own = [m.text for m in inputs if m.origin is None or m.origin.kind == "user"]
         if not own or not agent.settings.memory.recall:
             return None
         state = agent.state
-        found = await self._services.memory.recall_for_turn(Path(state.cwd), "\n".join(own), ids_in(state.standing))
-        agent.emit(found.event, turn_id)
-        return found.text or None
+        return await self._services.memory.recall_for_turn(Path(state.cwd), "\n".join(own), ids_in(state.standing))
 
     def _note(self, agent: Agent, variant: str, text: str | None) -> Message | None:
-        if text is None:
+        if not text:
             return None
         return Message(
             id=ids.new("msg"),

@@ -211,9 +211,12 @@ class Turns:
         steers = [] if mine else [p for p in state.pending if p.kind == "steer"]
         inputs = mine or steers
         await self._prepare()
-        notes = await self._notes.before_turn(agent, [p.entry.message for p in inputs], turn.turn_id)
-        records = [*settle, *(AppendMessage(time=now, message=n, turn_id=turn.turn_id, queued="turn") for n in notes)]
-        queued = tuple(m.id for m in notes) + tuple(p.entry.message.id for p in inputs)
+        notes = await self._notes.before_turn(agent, [p.entry.message for p in inputs])
+        records = [
+            *settle,
+            *(AppendMessage(time=now, message=n, turn_id=turn.turn_id, queued="turn") for n in notes.messages),
+        ]
+        queued = tuple(m.id for m in notes.messages) + tuple(p.entry.message.id for p in inputs)
         if not state.title and inputs:
             title = title_of(inputs)
             if title:
@@ -222,6 +225,8 @@ class Turns:
         self._failed.clear()
         content = tuple(part for p in inputs for part in p.entry.message.content)
         agent.emit(TurnStarted(content=content), turn.turn_id)
+        if notes.recalled is not None:
+            agent.emit(notes.recalled, turn.turn_id if notes.of_turn else None)
 
     async def _finish(self, turn: Turn, handle: TurnHandle, outcome: Outcome, begun: bool) -> bool:
         agent = self._agent
