@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
 from typing import Final
 
 from protocol.events import Notice
 from record_store.records import WindowLearned
-from sidecar.compaction.policy import Growth, Policy, Prices, resolve_compaction_policy
+from sidecar.compaction.policy import PRESETS, Growth, Policy, Preset, Prices, resolve_compaction_policy
 from sidecar.compaction.ports import AgentPort
 from sidecar.compaction.sizes import ScaledSizes
 from sidecar.compaction.triggers import OverflowRun, lesson_of
@@ -27,8 +28,9 @@ USUAL_KEPT_TOKENS: Final = 2_000
 class Gauge:
     """Reads one agent; remembers what only a sequence of readings tells. `resumed`: the cache may be cold."""
 
-    def __init__(self, port: AgentPort, *, resumed: bool) -> None:
+    def __init__(self, port: AgentPort, *, resumed: bool, presets: Mapping[str, Preset] = PRESETS) -> None:
         self._port = port
+        self._presets = presets
         self._resumed = resumed
         self._noticed: set[str] = set()
         self._steps = 0
@@ -48,6 +50,7 @@ class Gauge:
             port.settings,
             prices=Prices.of(port.model_info()) if cost else None,
             growth=self.growth() if cost else None,
+            presets=self._presets,
         )
 
     def tell_notices(self, policy: Policy) -> None:

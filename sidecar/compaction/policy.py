@@ -7,7 +7,7 @@ no defaults. All `*_at` values, `target`, `margin`, `reserved_context_size` and 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import sqrt
 from typing import Any, Final, Literal
@@ -182,15 +182,16 @@ def resolve_compaction_policy(
     prices: Prices | None = None,
     growth: Growth | None = None,
     families: Sequence[Family] = FAMILIES,
+    presets: Mapping[str, Preset] = PRESETS,
 ) -> Policy:
     """The policy for a model (`provider/model`) with a window of `window` tokens.
 
     What the session configures wins over the model's family, that over the preset. `prices` and `growth` are used by
-    the objective `cost` alone; without `growth` it decides by the ratios.
+    the objective `cost` alone; without `growth` it decides by the ratios. Other `presets` are for comparing them.
     """
     family = next((f for f in families if re.search(f.pattern, model)), None)
     pick = _Picker(settings.compaction, family.settings if family else CompactionSettings())
-    preset = PRESETS[settings.compaction.preset]
+    preset = presets[settings.compaction.preset]
     loop = settings.loop_control
     trigger = loop.compaction_trigger_ratio or (family.trigger_ratio if family else None) or preset.trigger
     block = max(pick("block_ratio", 0.85), trigger, 0.85)

@@ -7,6 +7,7 @@ one turn at a time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +19,7 @@ from sidecar.compaction.boundary import Boundary, overflow_fault
 from sidecar.compaction.circuits import Circuits
 from sidecar.compaction.gauge import Gauge
 from sidecar.compaction.info import context_info
-from sidecar.compaction.policy import Policy
+from sidecar.compaction.policy import PRESETS, Policy, Preset
 from sidecar.compaction.ports import AgentPort
 from sidecar.compaction.run import Runs
 from sidecar.compaction.uncompact import uncompact
@@ -39,12 +40,13 @@ class CompactOutcome:
 class CompactionService:
     """Attaches to one agent's loop; made once its log was read.
 
-    `resumed`: the session was opened again, so that the provider's cache may be cold.
+    `resumed`: the session was opened again, so that the provider's cache may be cold. Other `presets` than the
+    product's are for comparing them.
     """
 
-    def __init__(self, port: AgentPort, *, resumed: bool = False) -> None:
+    def __init__(self, port: AgentPort, *, resumed: bool = False, presets: Mapping[str, Preset] = PRESETS) -> None:
         self._port = port
-        self._gauge = Gauge(port, resumed=resumed)
+        self._gauge = Gauge(port, resumed=resumed, presets=presets)
         self._circuits = Circuits(port)
         self._runs = Runs(port, self._gauge, self._circuits)
         self._boundary = Boundary(port, self._gauge, self._circuits, self._runs)
