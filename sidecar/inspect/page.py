@@ -53,8 +53,8 @@ def _body(report: Report) -> str:
         parts.append(f'<ul class="agents" aria-label="Agents">{links}</ul>')
     parts += (_agent(i, agent, alone=len(report.agents) == 1) for i, agent in enumerate(report.agents))
     parts.append(
-        "<footer>Cost is in uncached prompt tokens: a cached one counts a tenth and a written one five, unless the "
-        "session's model table has prices. Times are UTC.</footer>"
+        "<footer>Cost is in uncached prompt tokens: the model's prices say what a cached and a written one "
+        "count, or else a tenth and five. Times are UTC.</footer>"
     )
     return "\n".join(parts)
 

@@ -13,7 +13,7 @@ from sidecar.errors import Fault
 from sidecar.inspect.fields import items, message_text, number, shortened, table, text, who, words
 from sidecar.inspect.open_bracket import OpenBracket, SpanText
 from sidecar.inspect.report import AgentReport, Compaction, Limits, Point, Report, Request, Rewrite, Tokens, Turn
-from sidecar.providers.port import FALLBACK_WINDOW
+from sidecar.providers.catalog import resolve_info
 from sidecar.settings import Layer, Settings
 
 NOISE_TOKENS, NOISE_SHARE = 2_000, 0.95
@@ -80,6 +80,7 @@ class _Reader:
         self._model = ""
         self._window = 0
         self._learned: dict[str, int] = {}
+        self._prices: dict[str, Prices] = {}
         self._lines = self._damaged = self._steps = self._failed = 0
         self._points: list[Point] = []
         self._limits: list[Limits] = []
@@ -152,6 +153,7 @@ class _Reader:
         if isinstance(raw.get("config"), dict):
             self._own = raw["config"]
             self._settings = _settings(self._configuration, self._own)
+            self._prices.clear()
         self._draw_limits()
 
     def window_learned(self, line: int, time: int, raw: JsonObject) -> None:
@@ -161,13 +163,24 @@ class _Reader:
         self._draw_limits()
 
     def _draw_limits(self) -> None:
-        if not self._model and not self._window:
+        if not self._model:
             return
-        window = self._settings.model.window or self._window or FALLBACK_WINDOW
+        info = resolve_info(self._model, self._settings, None)
+        window = self._window if self._window and info.window_source != "config" else info.window
         window = min(window, self._learned.get(self._model, window))
         policy = resolve_compaction_policy(self._model, window, self._settings)
+        self._limits_are(window, policy.soft_at, policy.snip_at, policy.trigger_at, policy.block_at)
+
+    def _limits_recorded(self, told: JsonObject) -> None:
+        """What a compaction was started under stands over what the configuration says: it may follow from prices."""
+        window, trigger, block = (number(told, name) for name in ("window", "trigger_at", "block_at"))
+        if window > 0 and 0 < trigger <= block:
+            last = self._limits[-1] if self._limits else Limits(0, 0, trigger, trigger, 0, 0)
+            self._limits_are(window, min(last.soft, trigger), min(last.snip, trigger), trigger, block)
+
+    def _limits_are(self, window: int, soft: int, snip: int, trigger: int, block: int) -> None:
         x = self._between if self._steps else 0.0
-        limits = Limits(x, window, policy.soft_at, policy.snip_at, policy.trigger_at, policy.block_at)
+        limits = Limits(x, window, soft, snip, trigger, block)
         last = self._limits[-1] if self._limits else None
         if last is not None and _same_lines(last, limits):
             return
@@ -210,6 +223,11 @@ class _Reader:
 
     # ---------------------------------------------------------------- requests
 
+    def requested(self, line: int, time: int, raw: JsonObject) -> None:
+        if not self._model and raw.get("kind") == "step":  # the session names none: the process's default was asked
+            self._model = text(raw, "model")
+            self._draw_limits()
+
     def usage(self, line: int, time: int, raw: JsonObject) -> None:
         tokens = self._tokens(raw)
         if self._turn is not None:
@@ -246,7 +264,10 @@ class _Reader:
     def _tokens(self, raw: JsonObject) -> Tokens:
         prompt, completion = number(raw, "prompt_tokens"), number(raw, "completion_tokens")
         cached = min(prompt, number(raw, "cached_tokens"))
-        prices = _prices(self._settings, text(raw, "model"))
+        model = text(raw, "model")
+        prices = self._prices.get(model)
+        if prices is None:
+            prices = self._prices[model] = Prices.of(resolve_info(model, self._settings, None))
         return Tokens(prompt, cached, completion, 1, prices.cached * cached, prices.output * completion)
 
     def _measured(self, point: Point) -> None:
@@ -261,6 +282,7 @@ class _Reader:
         if self._bracket is not None:
             self._close(self._bracket.cancelled(self._between, time, None, "unfinished"))
         self._bracket = OpenBracket(len(self._compactions) + 1, self._between, time, line, raw)
+        self._limits_recorded(table(raw, "limits"))
 
     def compaction_summarised(self, line: int, time: int, raw: JsonObject) -> None:
         if self._bracket is not None:
@@ -314,6 +336,7 @@ _HANDLERS: dict[str, Callable[[_Reader, int, int, JsonObject], None]] = {
     "turn.end": _Reader.turn_ended,
     "step.end": _Reader.step_ended,
     "context.append_message": _Reader.message,
+    "llm.request": _Reader.requested,
     "llm.usage": _Reader.usage,
     "compaction.start": _Reader.compaction_started,
     "compaction.summary": _Reader.compaction_summarised,
@@ -339,13 +362,3 @@ def _settings(configuration: Layer, own: JsonObject) -> Settings:
         except (Fault, msgspec.ValidationError):
             continue
     return Settings()
-
-
-def _prices(settings: Settings, model: str) -> Prices:
-    row = settings.models.get(model)
-    if row is None or not row.input_price:
-        return Prices()
-    usual = Prices()
-    cached = usual.cached if row.cached_price is None else row.cached_price / row.input_price
-    output = usual.output if row.output_price is None else row.output_price / row.input_price
-    return Prices(cached, output)

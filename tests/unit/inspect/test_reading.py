@@ -58,6 +58,17 @@ def test_limits_follow_configuration_from_both_sides() -> None:
     assert (limits.soft, limits.trigger) == (38_400, 96_000), "what is not valid any more is left out"
 
 
+def test_limits_that_a_compaction_recorded_stand_over_the_configuration() -> None:
+    session = Session()
+    session.a_step()
+    session._add(
+        r.CompactionStart, compaction_id="c", trigger="auto", mode="background", span=(1, 2), message_count=1,
+        pre_tokens=1, limits=r.Limits(window=WINDOW, trigger_at=40_000, block_at=108_800, margin=1, max_attempts=5),
+    )  # fmt: skip
+    last = main(session).limits[-1]
+    assert (last.x, last.soft, last.snip, last.trigger, last.block) == (1.5, 40_000, 40_000, 40_000, 108_800)
+
+
 def test_a_bracket_that_landed() -> None:
     session = Session()
     session.begin_turn("Do it.")
@@ -159,6 +170,7 @@ def test_a_loss_of_cache_has_its_reason(changed: tuple[str, ...], reasons: tuple
 
 def test_cost_counts_cached_and_written_tokens_by_their_price() -> None:
     session = Session()
+    session.model = "local/unknown"
     session.request("step", 1_000, 400, 10)
     assert main(session).total == Tokens(1_000, 400, 10, 1, 40.0, 50.0)
     assert main(session).total.cost == 600 + 40 + 50
