@@ -163,8 +163,9 @@ def test_a_loss_of_cache_has_its_reason(changed: tuple[str, ...], reasons: tuple
     session.request("step", 50_000, 40_000, 10)
     session.request("step", 60_000, 10_000, 10, cache=CacheDiagnostics(10_000, 50_000, changed, reasons, shape))
     session.request("step", 61_000, 9_700, 10)
+    session.request("step", 61_000, 7_700, 10)
     found = main(session).requests
-    assert [q.lost for q in found] == [0, 30_000, 0]
+    assert [q.lost for q in found] == [0, 30_000, 0, 0]
     assert found[1].unexplained == unexplained
 
 

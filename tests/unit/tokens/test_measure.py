@@ -177,8 +177,10 @@ def test_a_new_vocabulary_makes_every_sum_anew() -> None:
     meter = ContextMeter(estimator, Factor())
     log.say(10)
     assert meter.used(log.state, Prefix(), MODEL) == 15
+    assert meter.message_tokens(log.state.messages()[0]) == 10
     estimator.generation, estimator.scale = 2, 2
     assert len(meter.unmeasured(log.state)) == 1
+    assert meter.message_tokens(log.state.messages()[0]) == 20
     assert meter.used(log.state, Prefix(), MODEL) == 30
 
 
