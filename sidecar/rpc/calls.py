@@ -37,9 +37,9 @@ class Call:
     def peer(self) -> Peer:
         return self._calls.peer
 
-    async def room(self) -> None:
-        """Waits until an answer of any size may be queued."""
-        await self._calls.room()
+    async def may_begin(self) -> None:
+        """Waits while the host lets its answers pile up: a call that was not begun has no result to keep."""
+        await self._calls.may_begin()
 
     def succeed(self, result: Any) -> None:
         """Raises `TypeError`, with the call still open, if the result cannot be serialised."""
@@ -89,13 +89,18 @@ class _BatchAnswer:
 
 
 class Calls:
-    """All open calls of one peer. `accept` gets each new one; `send` queues a whole answer, `room` waits for it."""
+    """All open calls of one peer. `accept` gets each new one; `send` queues a whole answer."""
 
     def __init__(
-        self, peer: Peer, *, send: Send, room: Callable[[], Awaitable[None]], accept: Callable[[Call], None]
+        self,
+        peer: Peer,
+        *,
+        send: Send,
+        may_begin: Callable[[], Awaitable[None]],
+        accept: Callable[[Call], None],
     ) -> None:
         self.peer = peer
-        self.room = room
+        self.may_begin = may_begin
         self._send = send
         self._accept = accept
         self._open: set[Call] = set()

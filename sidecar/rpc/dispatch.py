@@ -31,6 +31,7 @@ class Dispatcher:
 
     async def run(self, call: Call) -> None:
         """Answers the call, whatever its handler does. Runs in a task of its own."""
+        await call.may_begin()
         if call.answered:
             return
         if call.method not in self._methods:
@@ -45,7 +46,6 @@ class Dispatcher:
                 context=call,
                 post_process=to_serializable,
             )
-            await call.room()
             if "error" in reply:
                 call.fail_with(reply["error"])
             else:

@@ -52,7 +52,7 @@ class Connection:
         self._limits = limits
         self._outbox = Outbox(limits)
         self._requests = Requests(self._send)
-        self.calls = Calls(self, send=self._answer, room=self._room, accept=accept)
+        self.calls = Calls(self, send=self._answer, may_begin=self._wait_until_it_reads, accept=accept)
         self.intake = Intake(
             transport,
             limits,
@@ -71,7 +71,7 @@ class Connection:
 
     @property
     def congested(self) -> bool:
-        return self.transport == "stdio" and not self._has_room()
+        return self.transport == "stdio" and not self._is_under(self._limits.outbox_hard_bytes)
 
     def notify(self, method: str, params: Any) -> None:
         try:
@@ -151,14 +151,15 @@ class Connection:
             self.lose()
         return not self.closed
 
-    def _has_room(self) -> bool:
-        return self._outbox.size < self._limits.outbox_hard_bytes or self._outbox.released
-
-    async def _room(self) -> None:
-        await self._outbox.wait_under(self._limits.outbox_hard_bytes)
+    def _is_under(self, size: int) -> bool:
+        return self._outbox.size < size or self._outbox.released
 
     async def _wait_until_it_reads(self) -> None:
-        """A host that asks without reading is heard no further, but its going away is noticed."""
-        while not self._has_room() and not self._transport.input_hung_up():
+        """A host that asks without reading is heard no further, but its going away is noticed.
+
+        Answers get half of what may wait; the other half is for events, which push a socket peer out at the bound.
+        """
+        bound = self._limits.outbox_hard_bytes // 2
+        while not self._is_under(bound) and not self._transport.input_hung_up():
             with anyio.move_on_after(HANG_UP_CHECK_S):
-                await self._room()
+                await self._outbox.wait_under(bound)

@@ -193,6 +193,12 @@ def test_a_stranger_is_answered_once_and_turned_away(framing: str, tmp_path: Pat
             client.send_raw(b"x" * 200_000)
             client.wait_end()
             assert [frame["error"]["code"] for frame in client.frames] == [-32011]
+        with socket.create_connection(address) as client:
+            client.sendall(PING + b"\n" + b"x" * 1_000_000)
+            data = b""
+            while piece := client.recv(65536):
+                data += piece
+            assert b"-32011" in data, "it was cut off without a word"
         with SocketHost(address, framing) as client:
             refused_version = {"protocol_version": 99, "client": CLIENT, "token": "correct-horse"}
             assert client.call("system.initialize", refused_version)["code"] == -32010

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -123,12 +124,15 @@ def test_answers_wait_for_a_host_that_asks_without_reading(socket_path: str) -> 
             greedy.call("test.echo")
             greedy.stall()
             before = host.rss_mib()
-            for n in range(200):
-                greedy.start("test.big", {"bytes": 200_000}, call_id=f"big-{n}")
-            assert host.call("test.echo", {"n": 1}) == {"n": 1}
-            assert host.rss_mib() - before < 60
+            for n in range(0, 400, 10):
+                calls = [{"jsonrpc": "2.0", "id": f"big-{n + i}", "method": "test.big"} for i in range(10)]
+                greedy.send_raw(
+                    b"".join(json.dumps({**c, "params": {"bytes": 200_000}}).encode() + b"\n" for c in calls)
+                )
+                assert host.call("test.echo", {"n": n}) == {"n": n}
+            assert host.rss_mib() - before < 40
             greedy.go_on()
-            for n in range(200):
+            for n in range(400):
                 assert len(greedy.reply(f"big-{n}")["result"]) == 200_000
 
 
@@ -142,12 +146,34 @@ def test_a_flood_of_small_calls_is_all_answered_and_holds_up_nobody(socket_path:
             flooding.wait(lambda frames: len(frames) == 20_000, "all answers")
 
 
-def test_the_end_of_input_is_noticed_though_nothing_is_read() -> None:
-    with RawHost(application=SMALL) as host:
+def test_a_host_that_asks_without_reading_is_not_heard_for_ever(socket_path: str) -> None:
+    with RawHost("--stdio", "--socket", socket_path, application=SMALL) as host:
         host.call("test.echo")
-        host.stall()
-        for n in range(30):
-            host.start("test.big", {"bytes": 100_000}, call_id=f"big-{n}")
-        host.start("system.ping")
-        host.close_stdin()
-        assert host.exit_code() == 0
+        with SocketHost(socket_path) as greedy:
+            greedy.call("test.echo")
+            greedy.stall()
+            before = host.rss_mib()
+            ping = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "system.ping"}).encode() + b"\n"
+            sending = threading.Thread(target=greedy.send_raw, args=(ping * 30_000,), daemon=True)
+            sending.start()
+            for _ in range(50):
+                assert host.call("system.ping")["ok"] is True
+                sending.join(0.01)
+            assert sending.is_alive(), "all of it was taken in"
+            assert host.rss_mib() - before < 25
+            greedy.go_on()
+            sending.join(15)
+            greedy.wait(lambda frames: len(frames) == 30_001, "all answers")
+
+
+def test_the_end_of_input_is_noticed_though_nothing_is_read(socket_path: str) -> None:
+    with RawHost("--stdio", "--socket", socket_path, application=SMALL) as host:
+        host.call("test.echo")
+        with SocketHost(socket_path) as other:
+            host.stall()
+            host.start("test.big", {"bytes": 2_000_000})
+            other.wait(lambda _: other.call("test.congested") == ["stdio-1"], "a full outbox")
+            host.start("system.ping")
+            host.start("test.echo")
+            host.close_stdin()
+            other.wait(lambda _: "gone stdio-1" in other.call("test.hooks")["hooks"], "the end of the host")

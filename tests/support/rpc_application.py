@@ -191,6 +191,9 @@ def _application_class() -> Callable[[Any], Any]:
                     one.notify_event(shared)
             return {"open": len([one for one in self.peers.values() if not one.closed])}
 
+        async def do_congested(self, peer: Peer, params: dict[str, Any]) -> Any:
+            return [one.id for one in self.peers.values() if one.congested]
+
         async def do_print(self, peer: Peer, params: dict[str, Any]) -> Any:
             print("printed by a library", flush=True)
             os.write(1, b"written to descriptor 1\n")
