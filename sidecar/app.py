@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -34,6 +34,8 @@ from sidecar.tokens.calibration import FileCalibration
 from sidecar.tokens.estimator import TextCounter
 
 _log = structlog.get_logger("sidecar")
+
+OPEN_FILES = 65_536
 
 
 def _file_layer(config_file: str | None, environment: Mapping[str, str]) -> configuration.Layer:
@@ -151,4 +153,18 @@ class App:
 def build(options: ServeOptions) -> App:
     """Called in a worker thread, so that imports and files hold up nobody. Raises `Fault` for a bad configuration."""
     environment = configuration.environment()
+    _allow_many_files()
     return App(layers_of(options.config_file, environment), environment)
+
+
+def _allow_many_files() -> None:
+    """Every loaded session keeps two files open, and every connection one: the usual soft limit is soon reached."""
+    try:
+        import resource
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
