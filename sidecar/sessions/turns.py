@@ -50,6 +50,7 @@ class Turns:
         self._handles: dict[str, TurnHandle] = {}
         self._failed: set[str] = set()
         self._draining = False
+        self._stopping = False
         self._held: str | None = None
         self._idle = anyio.Event()
         self._idle.set()
@@ -127,7 +128,9 @@ class Turns:
         self.cancel(handle.turn_id)
 
     async def cancel_all(self) -> None:
-        """Ends the running turn and those that wait as cancelled; returns when all have ended."""
+        """For good: ends the running turn and those that wait as cancelled; returns when all have ended. Steering that
+        was left over stays in the log."""
+        self._stopping = True
         for handle in self._handles.values():
             handle.cancelled = True
         if self.running is not None:
@@ -165,7 +168,8 @@ class Turns:
         for pending in state.pending:
             if pending.kind == "turn" and pending.turn_id not in self._failed:
                 return pending.turn_id
-        return ids.new("turn") if any(p.kind == "steer" for p in state.pending) else None
+        left_over = not self._stopping and any(p.kind == "steer" for p in state.pending)
+        return ids.new("turn") if left_over else None
 
     async def _drain(self) -> None:
         try:
@@ -187,7 +191,7 @@ class Turns:
             with turn.scope:
                 await self._begin(turn)
                 begun = True
-                if not handle.cancelled:
+                if not handle.cancelled and not self._stopping:
                     outcome = await run_turn(self._agent, turn)
         except ProviderError as error:
             outcome = of_provider_error(error)
