@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -36,10 +36,6 @@ class Call:
     @property
     def peer(self) -> Peer:
         return self._calls.peer
-
-    async def may_begin(self) -> None:
-        """Waits while the host lets its answers pile up: a call that was not begun has no result to keep."""
-        await self._calls.may_begin()
 
     def succeed(self, result: Any) -> None:
         """Raises `TypeError`, with the call still open, if the result cannot be serialised."""
@@ -91,16 +87,8 @@ class _BatchAnswer:
 class Calls:
     """All open calls of one peer. `accept` gets each new one; `send` queues a whole answer."""
 
-    def __init__(
-        self,
-        peer: Peer,
-        *,
-        send: Send,
-        may_begin: Callable[[], Awaitable[None]],
-        accept: Callable[[Call], None],
-    ) -> None:
+    def __init__(self, peer: Peer, *, send: Send, accept: Callable[[Call], None]) -> None:
         self.peer = peer
-        self.may_begin = may_begin
         self._send = send
         self._accept = accept
         self._open: set[Call] = set()

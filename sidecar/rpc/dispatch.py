@@ -31,7 +31,6 @@ class Dispatcher:
 
     async def run(self, call: Call) -> None:
         """Answers the call, whatever its handler does. Runs in a task of its own."""
-        await call.may_begin()
         if call.answered:
             return
         if call.method not in self._methods:

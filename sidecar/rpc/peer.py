@@ -52,7 +52,7 @@ class Connection:
         self._limits = limits
         self._outbox = Outbox(limits)
         self._requests = Requests(self._send)
-        self.calls = Calls(self, send=self._answer, may_begin=self._wait_until_it_reads, accept=accept)
+        self.calls = Calls(self, send=self._answer, accept=accept)
         self.intake = Intake(
             transport,
             limits,

@@ -203,6 +203,10 @@ def test_a_stranger_is_answered_once_and_turned_away(framing: str, tmp_path: Pat
             refused_version = {"protocol_version": 99, "client": CLIENT, "token": "correct-horse"}
             assert client.call("system.initialize", refused_version)["code"] == -32010
             assert client.call("system.ping")["ok"] is True
+            assert initialize(client, "correct-horse")["protocol_version"] == 1
+            seen = client.call("test.hooks")
+            met = ["lifespan", f"connected {seen['peer']}", f"initialized {seen['peer']}"]
+            assert seen["hooks"] == met, "the application heard of strangers"
         assert token_file.exists()
 
 
