@@ -100,7 +100,7 @@ async def _session(app: App, options: RunOptions) -> Session:
         )
     session, _ = await app.manager.resume(session_id)
     await session.configure(model=options.model, config=options.config(new=False) or None)
-    session.attach(client, None)
+    await session.attach(client, None)
     return session
 
 

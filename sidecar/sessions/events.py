@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Iterable
+from itertools import islice
 
 from protocol.events import DELTAS, AnyEvent, ChatEvent
 from sidecar.sessions.ports import Client
@@ -14,6 +14,9 @@ EPOCH = secrets.token_hex(4)
 
 KEPT_EVENTS = 4096
 """Durable events per session that can be replayed."""
+
+REPLAY_BATCH = 64
+"""Events that are sent before the client's pace is looked at."""
 
 
 class EventHub:
@@ -44,15 +47,25 @@ class EventHub:
         for client in tuple(self.clients.values()):
             client.event(told)
 
-    def attach(self, client: Client, after_event: str | None) -> tuple[int, bool]:
-        """Sends what follows `after_event`, then everything new. Returns (events replayed, resync required)."""
-        missed, resync = self._after(after_event)
-        count = 0
-        for told in missed:
-            client.event(told)
-            count += 1
+    async def attach(self, client: Client, after_event: str | None) -> tuple[int, bool]:
+        """Sends what follows `after_event`, then everything new. Returns (events replayed, resync required).
+
+        A long replay goes at the client's pace; what happens meanwhile follows in order, without its deltas.
+        """
+        self.clients.pop(client.id, None)
+        start = self._number_of(after_event)
+        sent, resync = 0, after_event is not None and start is None
+        while start is not None and start + sent < self._n:
+            batch = self._kept_after(start + sent)
+            if batch is None:
+                resync = True
+                break
+            for told in batch:
+                client.event(told)
+            sent += len(batch)
+            await client.writable()
         self.clients[client.id] = client
-        return count, resync
+        return sent, resync
 
     def detach(self, client_id: str) -> None:
         self.clients.pop(client_id, None)
@@ -67,17 +80,16 @@ class EventHub:
             if client.congested:
                 await client.writable()
 
-    def _after(self, event_id: str | None) -> tuple[Iterable[ChatEvent], bool]:
-        if event_id is None:
-            return (), False
-        epoch, _, number = event_id.rpartition("-")
-        if epoch != EPOCH or not (number.isascii() and number.isdigit()) or int(number) > self._n:
-            return (), True
-        after = int(number)
-        first_kept = self._n - len(self._kept) + 1
-        if after + 1 < first_kept:
-            return (), True
-        return tuple(self._kept)[after - first_kept + 1 :], False
+    def _number_of(self, event_id: str | None) -> int | None:
+        """The number in an id of this process; None for any other text, and for None."""
+        epoch, _, number = (event_id or "").rpartition("-")
+        known = epoch == EPOCH and number.isascii() and number.isdigit() and len(number) < 19
+        return int(number) if known and int(number) <= self._n else None
+
+    def _kept_after(self, number: int) -> list[ChatEvent] | None:
+        """The next kept events, at most `REPLAY_BATCH`; None if some of them are gone."""
+        skip = number - (self._n - len(self._kept))
+        return None if skip < 0 else list(islice(self._kept, skip, skip + REPLAY_BATCH))
 
 
 class AgentEvents:

@@ -194,7 +194,7 @@ class SessionManager:
         slot = self._new_slot(name)
         self._slots[name] = slot
         session, _ = await self._seat(slot, opened, resumed=False)
-        session.attach(client, None)
+        await session.attach(client, None)
         if tools is not None:
             session.desk.hosts.bring(client, host_tools, ())
         for notice in standing.notices:
@@ -267,7 +267,7 @@ class SessionManager:
         session, _ = await self._seat(slot, opened)
         mine = live is not None and live.desk.hosts.owns(client.id, live.state.tools)
         tools = session.state.tools if mine else ()
-        session.attach(client, None)
+        await session.attach(client, None)
         session.desk.hosts.bring(client, tools, ())
         await session.begin_fork(tools)
         self._make_room(keep=slot)

@@ -305,8 +305,9 @@ class Session:
             self.main.compaction.on_context_changed()
             await self._settle()
 
-    def attach(self, client: Client, after_event: str | None) -> tuple[int, bool]:
-        replayed = self.desk.hub.attach(client, after_event)
+    async def attach(self, client: Client, after_event: str | None) -> tuple[int, bool]:
+        """Events from `after_event` on, and open requests that this client can answer."""
+        replayed = await self.desk.hub.attach(client, after_event)
         self.desk.hosts.attached(client)
         return replayed
 

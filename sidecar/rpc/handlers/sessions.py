@@ -65,7 +65,7 @@ class SessionHandlers:
         session, recovered = await self._manager.resume(p.session_id)
         client = self._clients.of(peer)
         await session.configure(model=p.model, config=p.config, tools=p.tools, host=client)
-        replayed, resync = session.attach(client, p.after_event)
+        replayed, resync = await session.attach(client, p.after_event)
         return ResumeResult(
             session=session.info(),
             recovered=tuple(recovered),
@@ -104,7 +104,7 @@ class SessionHandlers:
 
     async def attach(self, peer: Peer, p: AttachParams) -> AttachResult:
         session = await self._manager.active(p.session_id)
-        replayed, resync = session.attach(self._clients.of(peer), p.after_event)
+        replayed, resync = await session.attach(self._clients.of(peer), p.after_event)
         return AttachResult(session=session.info(), events_replayed=replayed, resync_required=resync)
 
     async def detach(self, peer: Peer, p: SessionParams) -> Empty:
