@@ -35,14 +35,10 @@ class TextCounter:
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
+        self.vocabulary = vocabulary
         self._generation = vocabulary.generation
         self._counts = counting.CountCache(CACHED_TEXTS)
         self._samples = counting.CountCache(CACHED_SAMPLES)
-
-    @property
-    def generation(self) -> int:
-        return self._vocabulary.generation
 
     def tokens(self, text: str) -> int:
         """Never more than a few milliseconds: a text over `INLINE_CHARS` that was not warmed is sampled."""
@@ -88,12 +84,13 @@ class TextCounter:
 
     def _encode(self) -> Encode | None:
         """The encoder if it is loaded; asks for it, and forgets what was counted without it."""
-        if self._generation != self._vocabulary.generation:
-            self._generation = self._vocabulary.generation
+        vocabulary = self.vocabulary
+        if self._generation != vocabulary.generation:
+            self._generation = vocabulary.generation
             self._counts.clear()
-        if self._vocabulary.encode is None:
-            self._vocabulary.start()
-        return self._vocabulary.encode
+        if vocabulary.encode is None:
+            vocabulary.start()
+        return vocabulary.encode
 
     @staticmethod
     def _kept(cache: counting.CountCache, key: int, make: Callable[[], int]) -> int:
@@ -120,10 +117,11 @@ class BpeEstimator:
     def __init__(self, counter: TextCounter, blob_head: BlobHead | None = None) -> None:
         self._counter = counter
         self._blob_head = blob_head
+        self._vocabulary = counter.vocabulary
 
     @property
     def generation(self) -> int:
-        return self._counter.generation
+        return self._vocabulary.generation
 
     def text_tokens(self, text: str) -> int:
         return self._counter.tokens(text)

@@ -81,13 +81,12 @@ class ContextMeter:
 
     def message_tokens(self, message: Message) -> int:
         """Raw tokens of any message; a look-up for one of the context. For code that asks for all of them, often."""
-        self._renew()
         if self._placed < len(self._entries):
             new = self._entries[self._placed :]
             self._places.update((id(e.message), i) for i, e in enumerate(new, self._placed))
             self._placed = len(self._entries)
         place = self._places.get(id(message))
-        if place is None:
+        if place is None or self._generation != self._estimator.generation:
             return self._estimator.message_tokens(message)
         return self._sums[place + 1] - self._sums[place]
 

@@ -107,12 +107,8 @@ class Vocabulary:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self.encode: Encode | None = None
+        self.generation = 0  # 1 once it is loaded
         self.status: Status = "unloaded"
-
-    @property
-    def generation(self) -> int:
-        """0 before it is loaded, 1 after."""
-        return 0 if self.encode is None else 1
 
     def start(self) -> None:
         """Starts loading in a thread, once; returns at once."""
@@ -136,5 +132,6 @@ class Vocabulary:
         with suppress(Exception):  # whatever is wrong with it, it must not stay "loading": counts are rough then
             text = self._source()
             encode = build(text) if text is not None else None
-        self.status = "missing" if encode is None else "loaded"
         self.encode = encode
+        self.generation = 0 if encode is None else 1
+        self.status = "missing" if encode is None else "loaded"
