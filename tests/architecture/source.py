@@ -26,8 +26,15 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
-    def imports(self) -> Iterator[tuple[str, int]]:
+    def imports(self) -> tuple[tuple[str, int], ...]:
         """Every absolute name that is imported when it runs, and the line: `from a import b` gives `a.b`."""
+        return self._imports
+
+    @functools.cached_property
+    def _imports(self) -> tuple[tuple[str, int], ...]:
+        return tuple(self._imported())
+
+    def _imported(self) -> Iterator[tuple[str, int]]:
         for node in self._running(self.tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:

@@ -23,6 +23,7 @@ def cut(client: SidecarClient) -> None:
 
 
 async def test_an_open_approval_is_asked_again_and_never_taken_as_given() -> None:
+    """The same `approval.request` comes again over the new connection."""
     asked: list[str] = []
     answers = anyio.Event()
 
@@ -79,6 +80,31 @@ async def test_an_approval_whose_host_stays_away_is_denied() -> None:
             assert not (place.work / "a.txt").exists()
             decisions = of_type(place.records(session.session_id), "tool.approval")
             assert [d["outcome"] for d in decisions] == ["reject"]
+
+
+async def test_a_tool_that_is_not_wanted_any_more_is_cancelled_at_its_host() -> None:
+    """`tool.cancel` ends the function, and nothing it would have said reaches the conversation."""
+    began, ended = anyio.Event(), anyio.Event()
+
+    @host_tool("lookup", "Looks something up")
+    async def lookup(tool_call: HostCall) -> str:
+        began.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+        raise AssertionError
+
+    with FakeLLM(sequence(Reply("", tool_calls=[call("lookup", {})]), Reply("usable"))) as llm:
+        async with serving_sidecar(llm=llm) as (place, path, _), SidecarClient.connect(path) as shell:
+            session = await shell.sessions.create(cwd=str(place.work), tools=[lookup])
+            await shell.chat.send(session.session_id, "look")
+            await began.wait()
+            assert await shell.chat.cancel(session.session_id)
+            with anyio.fail_after(5):
+                await ended.wait()
+            assert (await shell.chat.run(session.session_id, "go on")).text == "usable"
+            assert "Cancelled" in next(t for role, t in llm.requests[-1].texts if role == "tool")
 
 
 async def test_a_host_tool_is_called_again_when_its_host_is_back() -> None:
