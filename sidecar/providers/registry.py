@@ -19,6 +19,7 @@ import msgspec
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
+from sidecar import logs
 from sidecar.errors import Fault
 from sidecar.providers import catalog
 from sidecar.providers.catalog import ListedModel, resolve_info
@@ -243,6 +244,7 @@ class Registry:
                 hint="check the variable that holds the key for quotes and line breaks",
                 provider=name,
             )
+        logs.hide(key)
         return key
 
     def _is_usable(self, name: str, settings: Settings) -> bool:
