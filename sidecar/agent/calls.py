@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import orjson
 
 from protocol.events import ToolCallStarted, ToolResult
 from protocol.messages import Message, Part, TextPart, ToolCall
@@ -15,6 +14,7 @@ from record_store.records import AppendMessage
 from sidecar import ids
 from sidecar.agent.turn import Turn
 from sidecar.groups import task_group
+from sidecar.providers.jsontext import parsed_object
 from sidecar.tools.port import ToolOutcome
 
 if TYPE_CHECKING:
@@ -36,13 +36,7 @@ class ParsedCall:
 
 def arguments_of(text: str) -> dict[str, Any] | None:
     """The object that the model's text stands for; empty text counts as `{}`. None: it is no JSON object."""
-    if not text.strip():
-        return {}
-    try:
-        value = orjson.loads(text.encode("utf-8", "replace"))
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None
+    return parsed_object(text) if text.strip() else {}
 
 
 def with_unique_ids(made: Sequence[ToolCall], taken: set[str]) -> tuple[ToolCall, ...]:

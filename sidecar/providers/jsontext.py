@@ -14,6 +14,7 @@ import orjson
 REPLACEMENT = "\ufffd"
 
 _UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
+_SURROGATES = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
 
 
 def clean(text: str) -> str:
@@ -82,9 +83,36 @@ def loads(data: bytes) -> tuple[Any, bool]:
 
 
 def json_object(text: str) -> bytes | None:
-    """The text as it is, in bytes, if it is one JSON object that every parser reads; else None."""
+    """The text as it is, in bytes, if it is one JSON object that every parser reads; one with escaped lone surrogates
+    is written anew with U+FFFD in their place; else None."""
     try:
         raw = text.encode()
         return raw if isinstance(orjson.loads(raw), dict) else None
     except (UnicodeEncodeError, orjson.JSONDecodeError):
+        value = _with_surrogates(text)
+        return None if value is None else dumps(value)
+
+
+def parsed_object(text: str) -> dict[str, Any] | None:
+    """The object that a text stands for, its strings clean of lone surrogates; None if it is no JSON object."""
+    try:
+        value = orjson.loads(text)
+    except (UnicodeEncodeError, orjson.JSONDecodeError):
+        value = _with_surrogates(text)
+        return None if value is None else orjson.loads(dumps(value))
+    return value if isinstance(value, dict) else None
+
+
+def _with_surrogates(text: str) -> dict[str, Any] | None:
+    """An object that only its lone surrogates keep a strict parser from reading; by the grammar it is JSON."""
+    if _SURROGATES.search(text) is None:
         return None
+    try:
+        value = json.loads(text, parse_constant=_refused)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _refused(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")

@@ -131,9 +131,10 @@ class ChatCodec:
     def _arguments(self, text: str) -> str:
         if not text.strip():
             return "{}"
-        if self._quirks.repair_arguments and blocks.arguments_object(text) is None:
-            return dumps(blocks.wrapped_arguments(text)).decode()
-        return text
+        if not self._quirks.repair_arguments:
+            return text
+        whole = blocks.arguments_object(text)
+        return (dumps(blocks.wrapped_arguments(text)) if whole is None else whole).decode()
 
     def _name(self, name: str) -> str:
         return blocks.safe_name(name, NAME_CHARS) if self._quirks.strict_names else name or "unnamed"

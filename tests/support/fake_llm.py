@@ -174,7 +174,8 @@ async def _gone(writer: asyncio.StreamWriter) -> None:
 class FakeLLM:
     """The server. Attributes may be read from any thread; `requests` holds the last `keep` ones.
 
-    `count` counts all requests, `disconnects` the streams whose client went away before their end.
+    `count` counts all requests, `connections` what was accepted for them, `disconnects` the streams whose client went
+    away before their end.
     """
 
     def __init__(
@@ -191,6 +192,7 @@ class FakeLLM:
         self.requests: deque[Request] = deque(maxlen=keep)
         self.model_queries = 0
         self.count = 0
+        self.connections = 0
         self.disconnects = 0
         self.port = 0
         self._calls = 0
@@ -282,6 +284,7 @@ class FakeLLM:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
+        self.connections += 1
         try:
             while await self._exchange(reader, writer):
                 pass

@@ -12,7 +12,8 @@ from sidecar.agent.calls import NO_OUTPUT, arguments_of, result_message, with_un
     ("text", "wanted"),
     [
         ('{"x": 1}', {"x": 1}), ("", {}), ("  \n", {}), ("[]", None), ("1", None), ('{"x": ', None), ("null", None),
-        ('{"x": NaN}', None), ('{"a":1}{"b":2}', None), ('{"x": "\ud800"}', {"x": "?"}),
+        ('{"x": NaN}', None), ('{"a":1}{"b":2}', None), ('{"x": "\ud800"}', {"x": "\ufffd"}),
+        ('{"x": "\\ud800"}', {"x": "\ufffd"}),
     ],
 )  # fmt: skip
 def test_arguments(text: str, wanted: object) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sidecar.providers.jsontext import TextJoiner, clean, dumps, json_object, loads
+from sidecar.providers.jsontext import TextJoiner, clean, dumps, json_object, loads, parsed_object
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,15 @@ def test_reading_joins_halves_and_marks_damage() -> None:
         ("[]", False),
         ("{", False),
         ('{"a": NaN}', False),
-        ('{"a":"\ud800"}', False),
+        ('{"a": NaN, "b": "\\ud800"}', False),
+        ('["\\ud800"]', False),
     ],
 )
 def test_an_object_keeps_its_own_text(text: str, is_one: bool) -> None:
     assert json_object(text) == (text.encode() if is_one else None)
+
+
+@pytest.mark.parametrize("text", ['{"a": "\ud800"}', '{"a": "\\ud800"}'])
+def test_an_object_with_lone_surrogates_is_written_anew(text: str) -> None:
+    assert json_object(text) == '{"a":"\ufffd"}'.encode()
+    assert parsed_object(text) == {"a": "\ufffd"}
