@@ -25,27 +25,17 @@ use_node_packages() {
     export SIDECAR_TEST_NODE="$folder"
 }
 
-# A browser for the page of `sidecar inspect`. Sets SIDECAR_TEST_CHROMIUM to its path.
+# A browser and its driver, for the page of `sidecar inspect`.
 use_chromium() {
-    local name
-    [ -z "${SIDECAR_TEST_CHROMIUM:-}" ] || return 0
-    if ! find_chromium && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-        say "installing Debian's chromium (once; needs the package mirror)"
-        { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium; } \
-            >/dev/null 2>&1 </dev/null
-        find_chromium
+    has_chromium && return 0
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+        say "installing Debian's chromium and chromium-driver (once; needs the package mirror)"
+        { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+            chromium chromium-driver; } >/dev/null 2>&1 </dev/null
     fi
-    [ -n "${SIDECAR_TEST_CHROMIUM:-}" ] || say "SKIPPED: there is no chromium, so tests of the page in a browser will be skipped"
+    has_chromium || say "SKIPPED: there is no chromium with its driver, so tests of the page in a browser will be skipped"
 }
 
-find_chromium() {
-    local name
-    for name in chromium chromium-browser google-chrome; do
-        if SIDECAR_TEST_CHROMIUM=$(command -v "$name" 2>/dev/null); then
-            export SIDECAR_TEST_CHROMIUM
-            return 0
-        fi
-    done
-    unset SIDECAR_TEST_CHROMIUM
-    return 1
+has_chromium() {
+    command -v chromium >/dev/null 2>&1 && command -v chromedriver >/dev/null 2>&1
 }
