@@ -82,7 +82,8 @@ class Asker:
                     return Failure(reason, progress.attempts)
                 case summarizer.Accept(text):
                     assert isinstance(outcome, SummaryReply)
-                    return Summary(text, "model", self._usage, progress.attempts, progress.first, outcome.model)
+                    dropped = self._material.dropped(progress.first)
+                    return Summary(text, "model", self._usage, progress.attempts, dropped, outcome.model)
                 case summarizer.Ask():
                     ask = action
                     self._announce_wait(ask, outcome, progress.attempts)
@@ -126,7 +127,7 @@ class Asker:
         )
 
     def _input_tokens(self, ask: summarizer.Ask) -> int:
-        shown = sum(self._material.tokens[ask.first :])
+        shown = self._material.shown(ask.first)
         return self._around + (shown if ask.cut is None else min(shown, ask.cut))
 
     def _announce_wait(self, ask: summarizer.Ask, outcome: SummaryReply | ProviderError, attempts: int) -> None:

@@ -31,12 +31,15 @@ def material_of(entries: Sequence[Entry], sizes: Sizes, max_attempts: int) -> Ma
     messages = [e.message for e in entries]
     safe = regions.safe_starts(messages)
     starts = [safe[i] and m.role != "tool" for i, m in enumerate(messages)]
-    return Material([sizes.message(m) for m in messages], starts, max_attempts)
+    earlier = max((i for i, m in enumerate(messages) if regions.is_summary(m)), default=None)
+    return Material([sizes.message(m) for m in messages], starts, max_attempts, earlier)
 
 
 def shown(entries: Sequence[Entry], first: int, cut: int | None, sizes: Sizes) -> tuple[Entry, ...]:
-    """The entries from `first` on, cut down to `cut` tokens if that is given. Never empty for a span that is not."""
-    rest = tuple(entries[first:])
+    """The entries from `first` on, after an earlier summary, cut down to `cut` tokens if that is given. Never empty for
+    a span that is not."""
+    earlier = [e for e in entries[:first] if regions.is_summary(e.message)][-1:]
+    rest = (*earlier, *entries[first:])
     return rest if cut is None else _cut_group(rest, cut, sizes)
 
 

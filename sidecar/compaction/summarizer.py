@@ -4,7 +4,8 @@
                -> truncated, empty:     without its oldest message
                -> retryable:            the same again, after a wait
                -> refused, rejected:    give up
-All causes together get at most `max_attempts` requests.
+All causes together get at most `max_attempts` requests. An earlier summary is shown whatever else is left out: nothing
+in the context but itself holds what it says.
 """
 
 from __future__ import annotations
@@ -41,12 +42,14 @@ QUALITY = frozenset({"truncated_summary", "empty_summary"})
 class Material:
     """The span as the ladder sees it: tokens per message, and where a well-paired rest may begin.
 
-    `starts[i]` says that the messages from `i` on lead with no tool result. `max_attempts` is at least 1.
+    `starts[i]` says that the messages from `i` on lead with no tool result. `max_attempts` is at least 1. `earlier` is
+    the position of an earlier summary.
     """
 
     tokens: Sequence[int]
     starts: Sequence[bool]
     max_attempts: int
+    earlier: int | None = None
 
     @property
     def last_start(self) -> int:
@@ -57,10 +60,22 @@ class Material:
         """The first start of a rest of at most `budget` tokens, else the last start."""
         left = sum(self.tokens)
         for i, tokens in enumerate(self.tokens):
-            if left <= budget and self.starts[i]:
+            if left + self.carried(i) <= budget and self.starts[i]:
                 return i
             left -= tokens
         return self.last_start
+
+    def carried(self, first: int) -> int:
+        """Tokens of an earlier summary that is shown before the messages from `first` on."""
+        return self.tokens[self.earlier] if self.earlier is not None and self.earlier < first else 0
+
+    def shown(self, first: int) -> int:
+        """Tokens of a request that leaves out what stands before `first`."""
+        return sum(self.tokens[first:]) + self.carried(first)
+
+    def dropped(self, first: int) -> int:
+        """How many messages it leaves out."""
+        return first - (self.earlier is not None and self.earlier < first)
 
     def after(self, first: int) -> int:
         """The next start after `first`, or `first` itself when nothing may be dropped any more."""
@@ -157,7 +172,7 @@ def next_attempt(
 
 def _shrunk(progress: Progress, material: Material, budget: int) -> tuple[Progress, Ask]:
     first = max(progress.first, material.within(budget))
-    cut = budget if sum(material.tokens[first:]) > budget else None
+    cut = budget if material.shown(first) > budget else None
     progress = replace(progress, first=first, cut=cut)
     return progress, Ask(first, cut)
 
