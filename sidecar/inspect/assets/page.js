@@ -99,7 +99,7 @@
   const positions = (agent, view, width) => {
     const low = view.byTime ? view.t0 : 0;
     const high = view.byTime ? Math.max(view.t1, view.t0 + 1) : Math.max(1, view.steps + 0.5);
-    return (v) => ((v - low) / (high - low)) * (width - 4) + 2;
+    return (v) => ((v - low) / (high - low)) * (width - 12) + 4;
   };
 
   const drawContext = (host, agent, view) => {
@@ -117,7 +117,12 @@
       el(f.plot, "rect", { x: a, y: top, width: Math.max(1.5, b - a), height: f.bottom - top, fill: `var(${COLOURS[c.outcome]})`, opacity: 0.1 });
     }
     if (agent.points.length) {
-      const path = agent.points.map((p, i) => `${i ? "L" : "M"}${x(p).toFixed(1)} ${f.y(p[2]).toFixed(1)}`).join("");
+      // Over time a pause is level: nothing grows while nobody works.
+      const go = (px, py) => (view.byTime ? `H${px}V${py}` : `L${px} ${py}`);
+      const path = agent.points.map((p, i) => {
+        const px = x(p).toFixed(1), py = f.y(p[2]).toFixed(1);
+        return i ? go(px, py) : `M${px} ${py}`;
+      }).join("");
       const first = x(agent.points[0]), end = x(agent.points[agent.points.length - 1]);
       el(f.plot, "path", { d: `${path}L${end} ${f.bottom}L${first} ${f.bottom}Z`, fill: "var(--fill)" });
       el(f.plot, "path", { d: path, fill: "none", stroke: "var(--accent)", "stroke-width": agent.points.length > f.width ? 0.8 : 1.7, "stroke-linejoin": "round", class: "used" });
