@@ -487,6 +487,8 @@ class Running:
 
     async def __aexit__(self, *error: Any) -> None:
         self._group.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await self.agent.advance(60_000)  # whoever may not be interrupted comes to an end
         await self._group.__aexit__(*error)
 
 
