@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
+from protocol.chat import QuestionParams
 from protocol.events import Notice
 from sidecar.settings import Mcp
 from sidecar.tools.port import Tool
+from sidecar.tools.text import clean
 
 if TYPE_CHECKING:
     from sidecar.sessions.assembly import Desk, Seat
@@ -32,15 +35,24 @@ class Servers:
             await self.close()
             self._settings = wanted
             if wanted.servers:
-                self._pool = await self._open(wanted, seat)
+                self._pool = await self._open(wanted, desk, seat)
         if self._pool is not None:
             await self._pool.ready()
             self._offer(desk, seat)
         elif seat.toolbox.server_tools:
             self._offer(desk, seat)
 
-    async def _open(self, wanted: Mcp, seat: Seat) -> McpPool:
-        from anyio import to_thread
+    async def _open(self, wanted: Mcp, desk: Desk, seat: Seat) -> McpPool:
+        async def ask(question: str, options: tuple[str, ...] | None) -> str | None:
+            params = QuestionParams(
+                session_id=desk.opened.session_id,
+                turn_id=seat.agent.state.open_turn or "",
+                question=question,
+                options=options,
+            )
+            found = await desk.hosts.ask_question(params, wait_s=seat.agent.settings.approval.wait_s)
+            value = found.value.get("answer") if isinstance(found.value, dict) else None
+            return clean(value) if isinstance(value, str) else None
 
         def load() -> type[McpPool]:
             from sidecar.tools.mcp.pool import McpPool
@@ -54,6 +66,7 @@ class Servers:
             lambda kind, text: seat.agent.emit(Notice(kind=kind, message=text)),
             environment=self._environment,
             cwd=seat.agent.state.cwd,
+            ask=ask,
         )
 
     def _offer(self, desk: Desk, seat: Seat) -> None:

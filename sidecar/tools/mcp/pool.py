@@ -11,6 +11,7 @@ from anyio.abc import TaskGroup
 
 from protocol.messages import ToolSpec
 from sidecar.settings import Mcp
+from sidecar.tools.mcp.elicitation import Ask
 from sidecar.tools.mcp.names import names_of, prefix_of
 from sidecar.tools.mcp.server import START_S, Listed, Notice, Server
 from sidecar.tools.port import Tool, ToolContext, ToolOutcome
@@ -24,7 +25,8 @@ class McpPool:
     """Owns the servers that the settings name. They start in the background, in `group`, which must outlive the pool.
 
     `notice` is called when a server cannot be started or dies. A server gets PATH, HOME, LANG, TMPDIR of `environment`
-    and what its settings name, and runs in its own `cwd` or in this one.
+    and what its settings name, and runs in its own `cwd` or in this one. `ask` reaches the user for
+    what servers want to know.
     """
 
     def __init__(
@@ -35,9 +37,10 @@ class McpPool:
         *,
         environment: Mapping[str, str],
         cwd: str | None = None,
+        ask: Ask | None = None,
     ) -> None:
         self._servers = {
-            name: Server(name, server, environment, cwd, notice)
+            name: Server(name, server, environment, cwd, notice, ask)
             for name, server in sorted(settings.servers.items())
             if server.command is not None or server.url is not None
         }

@@ -20,7 +20,9 @@ from protocol.messages import JsonObject
 from sidecar import logs
 from sidecar.settings import McpServer
 from sidecar.tools.environment import for_servers
+from sidecar.tools.mcp import elicitation
 from sidecar.tools.mcp.content import outcome_of
+from sidecar.tools.mcp.elicitation import Ask
 from sidecar.tools.mcp.stdio import stdio_transport
 from sidecar.tools.port import ToolOutcome
 from sidecar.tools.text import clean, clip
@@ -67,9 +69,16 @@ class Server:
     """`run` is the owner's task; everything else may be called from any task."""
 
     def __init__(
-        self, name: str, settings: McpServer, environment: Mapping[str, str], cwd: str | None, notice: Notice
+        self,
+        name: str,
+        settings: McpServer,
+        environment: Mapping[str, str],
+        cwd: str | None,
+        notice: Notice,
+        ask: Ask | None = None,
     ) -> None:
         self.name = name
+        self._ask = ask
         self.settings = settings
         self.listed: tuple[Listed, ...] = ()
         self._environment = environment
@@ -148,7 +157,13 @@ class Server:
                 self._relist(connection)
 
         async with self._transport(connection) as transport:
-            client = client_module.Client(transport, message_handler=on_message, cache=None, client_info=_client_info())
+            client = client_module.Client(
+                transport,
+                message_handler=on_message,
+                cache=None,
+                client_info=_client_info(),
+                elicitation_callback=None if self._ask is None else await elicitation.callback(self._ask),
+            )
             async with client:
                 yield client
 
