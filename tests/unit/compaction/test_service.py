@@ -1028,7 +1028,7 @@ async def test_micro_compaction_every_n_steps() -> None:
 
 
 async def test_no_rewrite_while_a_compaction_runs() -> None:
-    a = agent("default", summary_ms=2_000, micro_compact_interval_steps=1, keep_last_tool_results=200)
+    a = agent("span", summary_ms=2_000, micro_compact_interval_steps=1, keep_last_tool_results=200)
     async with Running(a) as service:
         await run_turn(a, service, "go", steps(60))
         order = [type(e).__name__ for e in a.events]
@@ -1050,7 +1050,7 @@ async def test_a_tail_that_is_the_pressure_is_shortened_at_last() -> None:
 async def test_old_images_are_offloaded_first() -> None:
     from tests.unit.compaction.build import IMAGE
 
-    a = agent("default", window=10_000, tail_tokens=1_000)
+    a = agent("span", window=10_000)
     for i in range(6):
         a.add(a.say(f"look {i}", None, IMAGE))
     async with Running(a) as service:
@@ -1085,7 +1085,7 @@ async def test_a_landing_that_leaves_too_much_is_followed_by_the_last_pass() -> 
 
 
 async def test_at_the_force_ratio_a_plan_that_falls_short_lands_all_the_same() -> None:
-    a = agent("default", trigger=0.5, window=10_000)
+    a = agent("span", trigger=0.5, window=10_000, keep_last_messages=30)
     for _ in range(31):
         a.add_exchange(words(280))
     a.append(r.ConfigUpdate(a.clock, breakers=r.Breakers(failures=3, failures_open=True)))
