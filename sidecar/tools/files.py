@@ -155,7 +155,7 @@ def _write_scratch(place: _Place, name: str, data: bytes, before: Snapshot | Non
     with os.fdopen(fd, "wb") as file:
         file.write(data)
         file.flush()
-        if before is not None and hasattr(os, "fchmod"):
+        if before is not None and hasattr(os, "geteuid"):
             if before.owner != (os.geteuid(), os.getegid()):
                 with suppress(OSError):
                     os.fchown(fd, *before.owner)
