@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from protocol.events import ContextRewritten
 from protocol.messages import ImagePart, Part, TextPart
-from record_store.fold import Entry
+from record_store.fold import Entry, State
 from record_store.records import Edit, Rewrite
 from sidecar.agent.ports import HookBase
 from sidecar.agent.turn import Turn
@@ -17,6 +17,10 @@ from sidecar.providers.errors import ProviderError
 
 if TYPE_CHECKING:
     from sidecar.agent.runtime import Agent
+
+
+IMAGE_STATUSES = frozenset({400, 404, 413, 415, 422})
+"""Statuses that providers refuse an image with."""
 
 
 def pointer(part: ImagePart, line: int) -> TextPart:
@@ -51,6 +55,17 @@ def only_images_are_new(entries: Sequence[Entry], since: int) -> bool:
     return bool(parts) and all(isinstance(p, ImagePart) for p in parts)
 
 
+def refused_before(state: State, since: int) -> bool:
+    """Whether the last turn was rejected with images that have never been part of an answered request. Pure.
+
+    Nothing but an image may stand between such a session and its next answer, whatever the provider calls it.
+    """
+    last = next(reversed(state.outcomes.values()), None)
+    rejected = last is not None and last.error is not None and last.error.reason == "provider_rejected"
+    start = state.turn_marks[-1].start if state.turn_marks else 0
+    return rejected and any(map(_has_image, state.entries[since:start]))
+
+
 def _has_image(entry: Entry) -> bool:
     return any(isinstance(p, ImagePart) for p in entry.message.content)
 
@@ -73,8 +88,7 @@ class QuarantineHook(HookBase):
         if self._tries >= 2 or not self._suspects(error):
             return False
         self._tries += 1
-        since = state.anchor_count if state.anchor_tokens is not None else 0
-        suspects = newest_with_images(state.entries, since) if self._tries == 1 else state.entries
+        suspects = newest_with_images(state.entries, state.anchor_count) if self._tries == 1 else state.entries
         edits = without_images(suspects)
         if not edits:
             return False
@@ -84,15 +98,18 @@ class QuarantineHook(HookBase):
             Rewrite(time=agent.clock.now_ms(), action="quarantine", pre_tokens=before, post_tokens=after, edits=edits)
         )
         agent.emit(ContextRewritten(action="quarantine", pre_tokens=before, post_tokens=after, line=line), turn.turn_id)
+        self._on_changed()
         return True
 
     def _suspects(self, error: ProviderError) -> bool:
         if error.kind != "rejected":
             return False
+        state = self._agent.state
+        since = state.anchor_count
+        if error.status in IMAGE_STATUSES and refused_before(state, since):
+            return True
         if error.status == 413:
             return error.names_image or (error.too_large and self._agent.used() * 2 <= self._agent.window)
         if error.status != 400:
             return False
-        state = self._agent.state
-        since = state.anchor_count if state.anchor_tokens is not None else 0
         return error.names_image or self._tries > 0 or only_images_are_new(state.entries, since)
