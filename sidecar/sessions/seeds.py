@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from protocol.chat import HostMessage
 from protocol.messages import Message, Part, TextPart
+from record_store.fold import Entry
 
 Comparable = tuple[str, str]
 """Role, and what was said; images count by their number only, since hosts encode them anew."""
@@ -38,6 +39,21 @@ def match(host: Sequence[HostMessage], raw: Sequence[Message]) -> Match:
         common += 1
     rest = mine[common:]
     return Match(common, rest[0][0] if rest else len(raw), len(rest))
+
+
+def kept_until(entries: Sequence[Entry], raw: Sequence[Message], index: int) -> tuple[int, tuple[Message, ...]]:
+    """How many entries of the context stay so that it ends before message `index` of the raw transcript, and which
+    raw messages have to come again because a summary tells of what is gone."""
+    gone = {m.id for m in raw[index:]}
+    keep = next((i for i, e in enumerate(entries) if e.message.id in gone), len(entries))
+    summary = next(
+        (i for i, e in enumerate(entries) if e.message.origin and e.message.origin.kind == "compaction_summary"),
+        None,
+    )
+    if summary is None:
+        return keep, ()
+    told_in_summary = keep <= summary or (keep == len(entries) and index < len(raw))
+    return (0, tuple(raw[:index])) if told_in_summary else (keep, ())
 
 
 def comparables(host: Sequence[HostMessage]) -> list[Comparable]:

@@ -9,24 +9,23 @@ import structlog
 
 from protocol.chat import CompactResult, HostMessage
 from protocol.info import ContextInfo, Recovered, SessionInfo
-from protocol.messages import Message, Origin, Part, ToolSpec
+from protocol.messages import Origin, Part, ToolSpec
 from record_store.backend import MAIN_AGENT
 from record_store.errors import StoreError
 from record_store.fold import State
-from record_store.records import AppendMessage, Clear, ConfigUpdate, HostRevision, Record, ToolsSnapshot, Undo
-from sidecar import ids
+from record_store.records import Clear, ConfigUpdate, Record, ToolsSnapshot, Undo
 from sidecar.agent.repair import records_to_settle
 from sidecar.agent.runtime import Agent
 from sidecar.agent.turn import TurnHandle
 from sidecar.approvals.rules import policy_of
 from sidecar.errors import Fault
 from sidecar.sessions import content as border
-from sidecar.sessions import seeds
 from sidecar.sessions.assembly import Desk, Seat
 from sidecar.sessions.engine import ContextEngine
 from sidecar.sessions.info import session_info
 from sidecar.sessions.notes import TailNotes
 from sidecar.sessions.ports import Client
+from sidecar.sessions.seeding import Seeding
 from sidecar.sessions.subagents import SubAgents
 from sidecar.sessions.turns import Turns, outcome_of
 from sidecar.settings import merge
@@ -45,6 +44,7 @@ class Session:
         self.desk = desk
         self.main = main
         self._engine = engine
+        self._seeding = Seeding(main, desk.opened.blobs)
         self._agents = SubAgents(desk, engine, lambda: main)
         engine.equip(desk, main, self._agents)
         self.turns = Turns(main.agent, desk.tasks, notes, self._turn_ended, self._prepare)
@@ -215,55 +215,13 @@ class Session:
 
     async def _seed(self, history: Sequence[HostMessage]) -> None:
         """Makes the context agree with the host's own transcript."""
-        raw = await self.main.conversation.messages()
-        found = seeds.match(history, raw)
-        theirs = seeds.spoken(history)
-        if found.common == len(theirs) and not found.diverged:
+        found = await self._seeding.compare(history)
+        if found.agrees:
             return
         async with self.turns.exclusive("The host's history differs from the session's, and a turn is active."):
-            new = await self._seeded(theirs[found.common :])
-            if not found.diverged:
-                self._append(*(self._message_record(m) for m in new))
-                return
-            keep, again = self._kept_until(raw, found.ours)
-            self._append(HostRevision(time=self._now(), from_message=found.common, keep=keep, messages=(*again, *new)))
-
-    def _kept_until(self, raw: Sequence[Message], index: int) -> tuple[int, tuple[Message, ...]]:
-        """How many entries of the context stay so that it ends before message `index` of the raw transcript, and
-        which raw messages have to come again because a summary stands for them."""
-        gone = {m.id for m in raw[index:]}
-        entries = self.state.entries
-        keep = next((i for i, e in enumerate(entries) if e.message.id in gone), len(entries))
-        summary = next(
-            (i for i, e in enumerate(entries) if e.message.origin and e.message.origin.kind == "compaction_summary"),
-            None,
-        )
-        if summary is None:
-            return keep, ()
-        told_in_summary = keep <= summary or (keep == len(entries) and index < len(raw))
-        return (0, tuple(raw[:index])) if told_in_summary else (keep, ())
-
-    async def _seeded(self, theirs: Sequence[HostMessage]) -> list[Message]:
-        out: list[Message] = []
-        for i, m in enumerate(theirs):
-            parts = await border.store_images(m.content, self.desk.opened.blobs, path=f"history[{i}].content")
-            origin = None
-            if m.origin is not None and m.origin.kind != "user":
-                origin = Origin(m.origin.kind, m.origin.trigger, m.origin.variant)
-            out.append(
-                Message(
-                    id=ids.new("msg"),
-                    role=m.role,
-                    content=parts,
-                    time=int(m.time) if m.time is not None else self._now(),
-                    origin=origin,
-                    tool_calls=m.tool_calls or None,
-                    tool_call_id=m.tool_call_id,
-                    name=m.name,
-                    is_error=bool(m.is_error),
-                )
-            )
-        return out
+            self._append(*await self._seeding.records(found, self._now()))
+            if found.match.diverged:
+                self.main.compaction.on_context_changed()
 
     # -- configuration and hosts
 
@@ -385,6 +343,3 @@ class Session:
             raise store_fault(error) from error
         if self.main.journal.checkpoint_due:
             await self.main.journal.checkpoint()
-
-    def _message_record(self, message: Message) -> Record:
-        return AppendMessage(time=self._now(), message=message)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from protocol.chat import HostMessage
 from protocol.messages import Message, Origin, TextPart
-from sidecar.sessions.seeds import match
+from record_store.fold import Entry
+from sidecar.sessions.seeds import kept_until, match
 from tests.support.conversation import assistant, result, user
 
 NOTE = user("today is monday", origin=Origin("injection", variant="date"))
@@ -47,3 +48,24 @@ def test_a_host_that_keeps_tool_exchanges_is_matched_with_them() -> None:
     raw = [user("one"), assistant("look", "c1"), result("c1", "out"), assistant("1")]
     theirs = host(("user", "one"), ("assistant", "look"), ("tool", "OTHER"), ("assistant", "1"))
     assert match(theirs, raw).common == 2
+
+
+def entries(*messages: Message) -> list[Entry]:
+    return [Entry(m, line) for line, m in enumerate(messages, 1)]
+
+
+SUMMARY = user("what was", origin=Origin("compaction_summary"))
+
+
+def test_without_a_summary_the_context_is_cut_where_it_differs() -> None:
+    assert kept_until(entries(NOTE, *RAW), RAW, 2) == (3, ())
+
+
+def test_after_the_summary_only_the_end_goes() -> None:
+    assert kept_until(entries(SUMMARY, RAW[2], RAW[3]), RAW, 3) == (2, ())
+
+
+def test_what_a_summary_tells_of_comes_again_without_it() -> None:
+    assert kept_until(entries(RAW[0], SUMMARY, RAW[3]), RAW, 1) == (0, (RAW[0],))
+    # Kept user text stands before the summary: to cut there would leave out what the summary told.
+    assert kept_until(entries(RAW[0], RAW[2], SUMMARY), RAW, 2) == (0, tuple(RAW[:2]))
