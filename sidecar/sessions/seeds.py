@@ -52,7 +52,7 @@ def kept_until(entries: Sequence[Entry], raw: Sequence[Message], index: int) -> 
     )
     if summary is None:
         return keep, ()
-    told_in_summary = keep <= summary or (keep == len(entries) and index < len(raw))
+    told_in_summary = keep <= summary or not gone <= {e.message.id for e in entries}
     return (0, tuple(raw[:index])) if told_in_summary else (keep, ())
 
 
