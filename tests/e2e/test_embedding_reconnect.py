@@ -1,15 +1,17 @@
-"""Hosts that go away while the daemon waits for them, and come back."""
+"""Hosts that go away while the daemon waits for them, and come back; and who is let in."""
 
 from __future__ import annotations
 
 import socket
+import tempfile
 
 import anyio
+import pytest
 from anyio.abc import SocketAttribute
 
 from protocol.chat import ApprovalParams, ApprovalResult
 from protocol.events import TurnEnded
-from sidecar.client import HostCall, SidecarClient, host_tool
+from sidecar.client import HostCall, SidecarClient, SidecarError, host_tool
 from tests.support.fake_llm import FakeLLM, Reply, call, sequence
 from tests.support.running import serving_sidecar, until
 from tests.support.wire import of_type
@@ -131,3 +133,20 @@ async def test_a_host_tool_is_called_again_when_its_host_is_back() -> None:
             assert isinstance(ended, TurnEnded)
             assert ended.text == "done"
             assert llm.requests[-1].texts[-1] == ("tool", "found it")
+
+
+async def test_tcp_wants_the_token() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.NamedTemporaryFile("w", suffix=".token") as token:
+        token.write("let-me-in\n")
+        token.flush()
+        arguments = ("--tcp", f"127.0.0.1:{port}", "--token-file", token.name)
+        async with serving_sidecar(arguments=arguments):
+            with pytest.raises(SidecarError) as caught:
+                async with SidecarClient.connect(tcp=("127.0.0.1", port), token="wrong"):
+                    pass
+            assert caught.value.reason == "unauthorized"
+            async with SidecarClient.connect(tcp=("127.0.0.1", port), token="let-me-in") as client:
+                assert (await client.system.ping()).ok
