@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +61,11 @@ class Toolbox:
         """After the settings, the host's tools or the servers' changed."""
         self._settings = settings
         state = self._desk.journal.state
-        self._policy = policy_of(settings.approval, state.cwd)
+        # Resolved here and not per call: a folder that is swapped for a link later must not widen what may be touched.
+        self._cwd = Path(os.path.realpath(state.cwd))
+        roots = (os.path.realpath(os.path.expanduser(r)) for r in settings.tools.roots)
+        self._roots = (self._cwd, *map(Path, roots))
+        self._policy = policy_of(settings.approval, str(self._cwd))
         found = ToolSet.of(
             builtin=settings.tools.builtin,
             host=state.tools,
@@ -150,15 +155,14 @@ class Toolbox:
         return await tool.run(context, arguments)
 
     def _context(self, turn_id: str, call: ParsedCall) -> ToolContext:
-        desk, state = self._desk, self._desk.journal.state
-        cwd = Path(state.cwd)
+        desk = self._desk
         return ToolContext(
             session_id=desk.session_id,
             agent_id=desk.agent_id,
             turn_id=turn_id,
             tool_call_id=call.call.id,
-            cwd=cwd,
-            roots=(cwd, *(Path(r).expanduser() for r in self._settings.tools.roots)),
+            cwd=self._cwd,
+            roots=self._roots,
             settings=self._settings.tools,
             environment=desk.environment,
             records=RecordReader(self._records, min(READ_BYTES, self._settings.tools.spill_bytes - 500)),
