@@ -9,7 +9,6 @@ from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from protocol.version import VERSION
-from sidecar.errors import Fault
 from sidecar.providers.anthropic import MessagesEncoder
 from sidecar.providers.anthropic_stream import MessagesDecoder
 from sidecar.providers.catalog import MAX_LIST_BYTES, ListedModel, read_models
@@ -19,6 +18,7 @@ from sidecar.providers.openai import ChatEncoder
 from sidecar.providers.openai_stream import ChatDecoder
 from sidecar.providers.port import BlobReader, EncodedRequest, Encoder, RetryPolicy, StreamEvent
 from sidecar.providers.quirks import MessagesQuirks, Quirks
+from sidecar.providers.rows import check_headers
 from sidecar.providers.stream import StreamDecoder
 from sidecar.settings import ProviderSettings
 
@@ -129,21 +129,9 @@ def _headers(
             headers["authorization"] = f"Bearer {api_key}"
         else:
             headers[quirks.auth] = api_key
-    for key, value in configured.items():
-        if not _is_header(key, value):
-            raise Fault(
-                "config_invalid",
-                f"providers.{name}.headers.{key} cannot be sent as an HTTP header",
-                hint="use printable ASCII without line breaks",
-                key=f"providers.{name}.headers",
-            )
-        headers[key.lower()] = value
+    check_headers(name, configured)
+    headers |= {key.lower(): value for key, value in configured.items()}
     return tuple(headers.items())
-
-
-def _is_header(key: str, value: str) -> bool:
-    token = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
-    return token and value.isascii() and value.isprintable()
 
 
 _PUBLIC_HEADERS = frozenset({"content-type", "accept", "accept-encoding", "user-agent", "anthropic-version"})

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import anyio
@@ -26,12 +26,11 @@ from sidecar.providers.catalog import ListedModel, resolve_info
 from sidecar.providers.model_lists import ModelLists
 from sidecar.providers.port import Binding, ModelInfo, Provider, RetryPolicy, WindowOrigin
 from sidecar.providers.quirks import DEFAULT_MAX_TOKENS, chat_quirks, is_loopback, messages_quirks
+from sidecar.providers.rows import DialectName, dialect_of
 from sidecar.settings import ProviderSettings, Settings
 
 if TYPE_CHECKING:
     from sidecar.providers.http import HttpPool
-
-DialectName = Literal["openai", "anthropic", "scripted"]
 
 MAX_PROVIDERS = 256
 """Providers kept; the one that was not asked for longest is forgotten first. It holds no connection."""
@@ -134,7 +133,7 @@ class Registry:
             key = _list_key(name, settings)
             self._lists.ask(key, partial(self._fetch, name, settings))
             info = resolve_info(reference, settings, self._lists.known(key).get(model))
-        if info.max_output is None and _dialect(name, settings) == "anthropic":
+        if info.max_output is None and dialect_of(name, settings.providers.get(name)) == "anthropic":
             info = replace(info, max_output=DEFAULT_MAX_TOKENS)
         return info
 
@@ -186,7 +185,7 @@ class Registry:
         return found
 
     def _make(self, name: str, row: ProviderSettings, built_in: BuiltIn | None) -> Provider:
-        dialect = row.dialect or _usual_dialect(name)
+        dialect = dialect_of(name, row)
         if dialect == "scripted":
             from sidecar.providers.scripted import ScriptedProvider
 
@@ -300,18 +299,8 @@ def _max_output(reference: str) -> int | None:
     return row.max_output if row is not None else None
 
 
-def _usual_dialect(name: str) -> DialectName:
-    built_in = BUILT_IN.get(name)
-    return built_in.dialect if built_in is not None else "scripted" if name == SCRIPTED else "openai"
-
-
-def _dialect(name: str, settings: Settings) -> DialectName:
-    row = settings.providers.get(name)
-    return (row.dialect if row is not None else None) or _usual_dialect(name)
-
-
 def name_is_scripted(name: str, settings: Settings) -> bool:
-    return _dialect(name, settings) == "scripted"
+    return dialect_of(name, settings.providers.get(name)) == "scripted"
 
 
 def _check_script(model: str) -> None:

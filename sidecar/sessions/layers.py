@@ -11,6 +11,7 @@ from protocol.messages import JsonObject
 from protocol.resources import ConfigEntry, ConfigResult
 from sidecar import settings as s
 from sidecar.errors import Fault
+from sidecar.providers.rows import check_rows
 
 
 class Layers:
@@ -21,6 +22,7 @@ class Layers:
         self._environment = s.check(environment, source="environment")
         self._process: s.Layer = {}
         self._process_settings = s.effective(self._file, self._environment)
+        check_rows(self._process_settings.providers)
 
     @property
     def process(self) -> s.Settings:
@@ -30,7 +32,7 @@ class Layers:
     def check(self, config: Mapping[str, Any]) -> s.Layer:
         """A session's configuration, valid by itself and with the others. Raises `config_invalid`."""
         layer = s.check(config, source="session config", session=True)
-        self.settings(layer)
+        check_rows(self.settings(layer).providers)
         return layer
 
     def settings(self, session: Mapping[str, Any]) -> s.Settings:
@@ -39,8 +41,9 @@ class Layers:
     def set_process(self, values: Mapping[str, Any]) -> None:
         """Adds to the process's own layer; all of it or nothing."""
         layer = s.check(s.merge(self._process, nested(values)), source="config.set")
-        self._process_settings = s.effective(self._file, self._environment, layer)
-        self._process = layer
+        effective = s.effective(self._file, self._environment, layer)
+        check_rows(effective.providers)
+        self._process_settings, self._process = effective, layer
 
     def describe(self, session: Mapping[str, Any] | None, key: str | None) -> ConfigResult:
         """Effective values with the layer that each came from."""

@@ -15,8 +15,10 @@ A talk is a session of its own with a model of its own, so tests do not see each
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -159,15 +161,15 @@ def one_daemon(
     folder = Path(tempfile.mkdtemp(prefix="sc-"))
     keys = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": f"{KEY}-ant"}
     with crowd.llm, a_place(crowd.llm, env={**keys, **(env or {})}, config=config) as place:
-        socket = folder / "s"
+        path = folder / "s"
         with place.stderr_file.open("ab") as stderr:
             process = subprocess.Popen(
-                place.command("serve", "--socket", str(socket), *arguments),
+                place.command("serve", "--socket", str(path), *arguments),
                 env=place.env, cwd=place.work, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr,
             )  # fmt: skip
         try:
-            _wait_for(socket, process, place)
-            yield OneDaemon(place, socket, process, crowd)
+            _wait_for(path, process, place)
+            yield OneDaemon(place, path, process, crowd)
         finally:
             process.terminate()
             try:
@@ -178,9 +180,13 @@ def one_daemon(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait_for(socket: Path, process: subprocess.Popen[bytes], place: Place) -> None:
+def _wait_for(path: Path, process: subprocess.Popen[bytes], place: Place) -> None:
+    """The path is there a moment before anybody listens at it."""
     end = time.monotonic() + 20
-    while not socket.exists():
+    while True:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(str(path))
+            return
         if process.poll() is not None or time.monotonic() > end:
             raise RuntimeError(f"the daemon did not start: {place.stderr()[-2000:]}")
         time.sleep(0.01)

@@ -1,0 +1,45 @@
+"""What a configured provider's row has to be beyond its types: quirks of its dialect, sendable headers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from sidecar.errors import Fault
+from sidecar.providers.quirks import chat_quirks, messages_quirks
+from sidecar.settings import ProviderSettings
+
+DialectName = Literal["openai", "anthropic", "scripted"]
+
+USUAL: Mapping[str, DialectName] = {"openai": "openai", "anthropic": "anthropic", "scripted": "scripted"}
+"""Dialects of the built-in names; any other name speaks chat completions."""
+
+
+def dialect_of(name: str, row: ProviderSettings | None) -> DialectName:
+    """The configured dialect, else the usual one of the name."""
+    return (row.dialect if row is not None else None) or USUAL.get(name, "openai")
+
+
+def check_rows(rows: Mapping[str, ProviderSettings]) -> None:
+    """Raises `config_invalid` for the first quirk that its dialect does not know, or header that cannot be sent."""
+    for name, row in rows.items():
+        dialect = dialect_of(name, row)
+        if dialect != "scripted":
+            (messages_quirks if dialect == "anthropic" else chat_quirks)(name, row.base_url or "", row.quirks)
+        check_headers(name, row.headers)
+
+
+def check_headers(name: str, headers: Mapping[str, str]) -> None:
+    for key, value in headers.items():
+        if not _is_header(key, value):
+            raise Fault(
+                "config_invalid",
+                f"providers.{name}.headers.{key} cannot be sent as an HTTP header",
+                hint="use printable ASCII without line breaks",
+                key=f"providers.{name}.headers",
+            )
+
+
+def _is_header(key: str, value: str) -> bool:
+    token = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
+    return token and value.isascii() and value.isprintable()
