@@ -49,8 +49,9 @@ TODO_HEADING: Final = "## TODO List"
 CONTINUATION: Final = """\
 <system-reminder>
 Context compaction is complete. Continue the work that was in progress when it began, from the point that the summary \
-gives as the next step. Do not start over, repeat finished work or comment on the compaction. If nothing was in \
-progress, wait for the user's next message.
+gives as the next step. Do not start over, repeat finished work or comment on the compaction. The user's earlier \
+messages are kept for what they say: take up a request in them only if it was put off until later or the summary calls \
+it pending; the others were dealt with when they came. If nothing was in progress, wait for the user's next message.
 </system-reminder>"""
 
 THRASHING: Final = """\
