@@ -16,6 +16,7 @@ from sidecar.agent.ports import Events, HookChain, Log, ToolRunner
 from sidecar.agent.turn import Turn
 from sidecar.cache_shape import compare, unexplained
 from sidecar.clock import Clock
+from sidecar.providers.errors import ProviderError
 from sidecar.providers.port import EncodedRequest, Prefix, TokenUsage
 from sidecar.settings import Settings
 from sidecar.store_errors import store_fault
@@ -173,7 +174,7 @@ class Agent:
             cache = None
         else:
             told = usage
-            cache = self._diagnose(usage)
+            cache = self._diagnose(turn, usage)
             self.append(
                 LlmUsage(
                     time=now,
@@ -189,6 +190,28 @@ class Agent:
                 self.measuring.calibration.observe(
                     reference, estimated=self._estimate_sent, observed=usage.prompt_tokens
                 )
+        self._bill(turn, told, cache)
+
+    def record_failed_attempt(self, turn: Turn, error: ProviderError) -> None:
+        """Writes down and tells what an attempt cost that came to nothing, where the provider had said so: it is paid
+        for, and measures nothing."""
+        usage = error.usage
+        if usage is None:
+            return
+        self.append(
+            LlmUsage(
+                time=self.clock.now_ms(),
+                kind="step",
+                model=self.model.binding.reference,
+                prompt_tokens=usage.prompt_tokens,
+                cached_tokens=usage.cached_tokens,
+                completion_tokens=usage.completion_tokens,
+                failed=True,
+            )
+        )
+        self._bill(turn, usage, None)
+
+    def _bill(self, turn: Turn, told: TokenUsage, cache: CacheDiagnostics | None) -> None:
         turn.usage = turn.usage.plus(Usage(told.prompt_tokens, told.cached_tokens, told.completion_tokens, 1))
         self.emit(
             UsageEvent(
@@ -201,7 +224,7 @@ class Agent:
             turn.turn_id,
         )
 
-    def _diagnose(self, usage: TokenUsage) -> CacheDiagnostics:
+    def _diagnose(self, turn: Turn, usage: TokenUsage) -> CacheDiagnostics:
         state = self.state
         cache = compare(
             self.last_cache,
@@ -213,7 +236,7 @@ class Agent:
         )
         notice = unexplained(self.last_cache, cache)
         if notice is not None:
-            self.emit(notice)
+            self.emit(notice, turn.turn_id)
         self.last_cache = cache
         return cache
 

@@ -37,6 +37,7 @@ async def ask(agent: Agent, turn: Turn) -> Reply:
             finished = await _stream(agent, turn, draft, request)
             break
         except ProviderError as error:
+            agent.record_failed_attempt(turn, error)
             if not await agent.hooks.on_request_error(turn, error):
                 raise
             if draft.shown:

@@ -11,7 +11,7 @@ from typing import Any
 from protocol.messages import ReasoningBlock
 from sidecar.providers.failures import Judge
 from sidecar.providers.jsontext import TextJoiner, clean
-from sidecar.providers.port import Finished, FinishReason, ReasoningChunk, StreamEvent, TextChunk
+from sidecar.providers.port import Finished, FinishReason, ReasoningChunk, StreamEvent, TextChunk, TokenUsage
 from sidecar.providers.sse import SseEvent
 from sidecar.providers.stream import CallAssembler, cut_short, read_json
 from sidecar.providers.usage import MessagesUsage
@@ -114,8 +114,11 @@ class MessagesDecoder:
             out.append(TextChunk(rest))
         reason = _REASONS.get(self._reason) or ("tool_calls" if self._calls else "stop")
         blocks = tuple(ReasoningBlock(b.chars, b.signature or None, b.redacted) for b in self._thinking)
-        out.append(Finished(reason, self._calls.calls(), self._usage.total(), blocks))
+        out.append(Finished(reason, self._calls.calls(), self.spent(), blocks))
         return out
+
+    def spent(self) -> TokenUsage | None:
+        return self._usage.total()
 
     def _start(self, index: int, block: Any, out: list[StreamEvent]) -> None:
         if not isinstance(block, dict):

@@ -23,9 +23,12 @@ What an answer's status and body mean is read in `failures`; what the transport 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import anyio
+
+if TYPE_CHECKING:
+    from sidecar.providers.port import TokenUsage
 
 ErrorKind = Literal["auth", "rate_limited", "unavailable", "rejected", "overflow", "refused"]
 
@@ -34,7 +37,8 @@ class ProviderError(Exception):
     """A request that failed.
 
     `status` is the HTTP status if there was one; `retry_after_s` what the provider asked for; `window` the maximum
-    that an overflow named; `names_image` whether a rejection blames an image; `too_large` a plain 413 without words.
+    that an overflow named; `names_image` whether a rejection blames an image; `too_large` a plain 413 without words;
+    `usage` what an answer that failed on its way had told of its cost: it is paid for all the same.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class ProviderError(Exception):
         self.names_image = names_image
         self.too_large = too_large
         self.code = code
+        self.usage: TokenUsage | None = None
 
     @property
     def retryable(self) -> bool:

@@ -113,6 +113,9 @@ async def exchange(
         events = answer.events()
         try:
             yield events
+        except ProviderError as error:
+            error.usage = decoder.spent()
+            raise
         finally:
             await events.aclose()
         await answer.drain()

@@ -77,8 +77,11 @@ class ChatDecoder:
             if rest:
                 out.append(kind(rest))
         reason = _finish(self._reason, bool(self._calls))
-        out.append(Finished(reason, self._calls.calls(), self._usage or self._timings))
+        out.append(Finished(reason, self._calls.calls(), self.spent()))
         return out
+
+    def spent(self) -> TokenUsage | None:
+        return self._usage or self._timings
 
     def _chunk(self, value: dict[str, Any], field: str, damaged: bool) -> list[StreamEvent]:
         out: list[StreamEvent] = []

@@ -9,7 +9,7 @@ from protocol.messages import ToolCall
 from sidecar.providers.errors import ProviderError
 from sidecar.providers.failures import Judge
 from sidecar.providers.jsontext import clean, dumps, json_object, loads
-from sidecar.providers.port import StreamEvent
+from sidecar.providers.port import StreamEvent, TokenUsage
 from sidecar.providers.sse import SseEvent
 
 
@@ -34,6 +34,10 @@ class StreamDecoder(Protocol):
 
     def result(self) -> list[StreamEvent]:
         """What was held back, then `Finished`. Raises `unavailable` if the answer has no finish reason."""
+        ...
+
+    def spent(self) -> TokenUsage | None:
+        """What the answer has told of its cost so far."""
         ...
 
 

@@ -33,6 +33,7 @@ from sidecar.providers.port import (
     PrefixHashes,
     RetryPolicy,
     TextChunk,
+    TokenUsage,
 )
 from sidecar.providers.registry import Registry
 from sidecar.sessions.tasks import Tasks
@@ -180,8 +181,12 @@ class CompactionPort:
                 compaction_id=request.compaction_id,
             )
         )
-        text, finished = await _collect(binding, encoded)
-        return SummaryReply(text, finished.reason, self._paid(request, binding, finished), binding.reference)
+        try:
+            text, finished = await _collect(binding, encoded)
+        except ProviderError as error:
+            self._paid(request, binding, error.usage, failed=True)
+            raise
+        return SummaryReply(text, finished.reason, self._paid(request, binding, finished.usage), binding.reference)
 
     def _encoded(self, binding: Binding, request: SummaryRequest) -> tuple[PrefixHashes, EncodedRequest]:
         """The context as it stands goes out as the bytes that the next step would send, cache marks included, without
@@ -198,8 +203,9 @@ class CompactionPort:
             hashes = encoder.sync(agent.prefix, WellFormed().follow(State(entries=list(request.entries))), 0)
         return hashes, encoder.request(max_output_tokens=request.max_output_tokens, suffix=request.instruction)
 
-    def _paid(self, request: SummaryRequest, binding: Binding, finished: Finished) -> Usage:
-        told = finished.usage
+    def _paid(
+        self, request: SummaryRequest, binding: Binding, told: TokenUsage | None, *, failed: bool = False
+    ) -> Usage:
         if told is None:
             return Usage(0, 0, 0, 1)
         self._agent.append(
@@ -210,6 +216,7 @@ class CompactionPort:
                 prompt_tokens=told.prompt_tokens,
                 cached_tokens=told.cached_tokens,
                 completion_tokens=told.completion_tokens,
+                failed=failed,
                 compaction_id=request.compaction_id,
             )
         )
