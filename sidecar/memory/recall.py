@@ -45,6 +45,9 @@ GENERIC: Final = frozenset(
     )
 )  # fmt: skip
 
+MAX_GENERIC_CHARS: Final = 1_000
+"""A longer text is not looked through: a page of exclamation marks recalls nothing anyway."""
+
 MAX_STRONG: Final = 32
 MAX_WEAK: Final = 8
 """How many facts of a store are weighed (more if more are wanted), and how many with too little in common reported."""
@@ -58,6 +61,9 @@ CUT: Final = " … [cut]"
 
 def is_generic(text: str) -> bool:
     """Whether a turn says so little that nothing can be recalled for it."""
+    text = text.strip()
+    if len(text) > MAX_GENERIC_CHARS:
+        return False
     folded = unicodedata.normalize("NFKC", text).casefold()
     start, end = 0, len(folded)
     while start < end and _is_trimming(folded[start]):
