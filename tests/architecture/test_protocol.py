@@ -23,9 +23,6 @@ from tests.architecture.source import ROOT, modules
 ANSWERED_BY_THE_EDGE = {"system.initialize", "system.ping", "system.shutdown"}
 """They are answered before the application is loaded."""
 
-NEVER_SENT = {"question.ask"}
-"""Offered to hosts, and no tool of the daemon's own asks a question."""
-
 RESOURCES = {
     "agent.session": "sessions",
     "agent.chat": "chat",
@@ -70,7 +67,7 @@ async def test_every_method_has_a_handler(tmp_path: Path, monkeypatch: pytest.Mo
         await application.shutdown("now")
 
 
-@pytest.mark.parametrize("name", [m.name for m in METHODS if m.name not in NEVER_SENT])
+@pytest.mark.parametrize("name", [m.name for m in METHODS])
 def test_every_method_has_an_end_to_end_test_that_names_it(name: str) -> None:
     literal = rf"[\"'`]{re.escape(name)}[\"'` ]"
     patterns = [literal, *([rf"\b{re.escape(c)}\(" for c in by_client(name)])]

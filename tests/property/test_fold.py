@@ -19,9 +19,7 @@ messages = st.one_of(
 )
 small = st.integers(0, 6)
 usage = st.just(Usage(5, 1, 2, 1))
-replacements = st.lists(
-    st.one_of(st.builds(r.Kept, ids), st.builds(r.New, messages)), max_size=4
-).map(tuple)
+replacements = st.lists(st.one_of(st.builds(r.Kept, ids), st.builds(r.New, messages)), max_size=4).map(tuple)
 
 record = st.one_of(
     st.builds(r.ConfigUpdate, time=st.just(1), title=texts, model=st.sampled_from(["a/x", "a/y", None])),
@@ -70,7 +68,11 @@ record = st.one_of(
     st.builds(r.Undo, time=st.just(1), turns=small, keep=small),
     st.builds(r.Clear, time=st.just(1)),
     st.builds(
-        r.HostRevision, time=st.just(1), from_message=small, keep=small, messages=st.lists(messages, max_size=2).map(tuple)
+        r.HostRevision,
+        time=st.just(1),
+        from_message=small,
+        keep=small,
+        messages=st.lists(messages, max_size=2).map(tuple),
     ),
     st.builds(
         r.LlmUsage,
