@@ -328,7 +328,8 @@ def _set_breakers(s: State, breakers: r.Breakers | None) -> None:
 
 def _undo(s: State, x: r.Undo, line: int) -> None:
     del s.entries[x.keep :]
-    s.turn_marks = s.turn_marks[: max(0, len(s.turn_marks) - x.turns)]
+    left = s.turn_marks[: max(0, len(s.turn_marks) - x.turns)]
+    s.turn_marks = [m for m in left if m.start <= x.keep]
     s.turns = max(0, s.turns - x.turns)
     s.breakers = s.breakers.closed()
     _rewritten(s, "undo")
