@@ -111,6 +111,7 @@ class App:
         memory = MemoryService(self._home / "memory", SystemClock(), (str(user_home),))
         async with anyio.create_task_group() as group:
             registry.start(group)
+            group.start_soon(_warm_up, registry, words)
             committer = Committer()
             store = LocalStore(self._home, on_dirty=committer.mark)
             group.start_soon(committer.run)
@@ -148,6 +149,13 @@ class App:
                     await registry.aclose()
                     calibration.save()
                 group.cancel_scope.cancel()
+
+
+async def _warm_up(registry: Registry, words: vocabulary.Vocabulary) -> None:
+    """After the imports that everybody waits for, the vocabulary: handing it over to the tokenizer holds up the whole
+    process for a moment, which is better now than in the middle of a turn."""
+    await registry.ready()
+    words.start()
 
 
 def build(options: ServeOptions) -> App:

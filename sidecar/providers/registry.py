@@ -7,6 +7,7 @@ asked in the background, once, and used from then on (`start`).
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -79,11 +80,20 @@ def default_reference(settings: Settings, environment: Mapping[str, str]) -> str
     return None if elsewhere else f"{ready[0]}/{catalog.defaults()[ready[0]]}"
 
 
-def preload() -> None:
-    """Imports what the first request needs (httpx and the dialects); call it in a thread while nothing waits."""
-    import sidecar.providers.provider  # noqa: F401
+SWITCH_S = 0.0005
+"""How long the importing thread may keep the interpreter from the loop; the interpreter's own value is ten times it."""
 
-    catalog.shipped()
+
+def preload() -> None:
+    """Imports what the first request needs (httpx and the dialects): 0.1 s or more, so not for the event loop."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        import sidecar.providers.provider  # noqa: F401
+
+        catalog.shipped()
+    finally:
+        sys.setswitchinterval(before)
 
 
 class Registry:
@@ -94,10 +104,27 @@ class Registry:
         self._providers: OrderedDict[tuple[str, bytes], Provider] = OrderedDict()
         self._lists = ModelLists()
         self._pool: HttpPool | None = None
+        self._loading: anyio.Event | None = None
 
     def start(self, tasks: TaskGroup) -> None:
-        """Gives the background questions a place to run in; without it no provider is asked for its list."""
+        """Begins to load what requests need, and gives the background questions a place to run in; without it no
+        provider is asked for its list, and what is needed is imported where it is needed."""
         self._lists.start(tasks)
+        self._loading = anyio.Event()
+        tasks.start_soon(self._load, self._loading)
+
+    async def ready(self) -> None:
+        """Returns when a provider can be made without an import: who is about to resolve a model waits here, not in
+        the middle of the event loop. Callers go on in the order in which they came."""
+        if self._loading is not None and not self._loading.is_set():
+            await self._loading.wait()
+
+    @staticmethod
+    async def _load(loaded: anyio.Event) -> None:
+        try:
+            await anyio.to_thread.run_sync(preload, abandon_on_cancel=True)
+        finally:
+            loaded.set()
 
     def default_reference(self, settings: Settings) -> str | None:
         return default_reference(settings, self._environment)
@@ -140,6 +167,7 @@ class Registry:
     async def models(self, settings: Settings) -> tuple[ModelListing, ...]:
         """Every model that could be asked with these settings: of each usable provider its own list where it can be
         had in time, else the table's rows; configured models; the echo. Sorted by name."""
+        await self.ready()
         names = {*BUILT_IN, SCRIPTED, *settings.providers}
         usable = [n for n in names if self._is_usable(n, settings)]
         async with anyio.create_task_group() as tasks:

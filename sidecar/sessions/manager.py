@@ -83,6 +83,7 @@ class SessionManager:
     async def active(self, session_id: str) -> Session:
         """A session for `chat.*`: one that this process has; brought back if it was unloaded. Raises
         `session_closed`, `session_not_found`."""
+        await self._services.registry.ready()
         slot = self._slots.get(session_id)
         if slot is None:
             await self.stored(session_id)
@@ -147,6 +148,7 @@ class SessionManager:
         layer = services.layers.check(config or {})
         settings = services.layers.settings(layer)
         policy_of(settings.approval, cwd)
+        await services.registry.ready()
         if model is not None:
             services.registry.resolve(model, settings)
         name = session_id or ids.new("ses")
@@ -205,6 +207,7 @@ class SessionManager:
 
     async def resume(self, session_id: str) -> tuple[Session, list[Recovered]]:
         """The session, open for input; what had to be mended."""
+        await self._services.registry.ready()
         slot = self._slots.get(session_id)
         if slot is not None:
             return await self.active(session_id), []
