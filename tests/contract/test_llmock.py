@@ -62,7 +62,8 @@ REFUSED = {400: "rejected", 401: "auth", 403: "auth", 404: "rejected", 422: "rej
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 async def test_it_has_nothing_to_say_against_us(judge: Llmock, dialect: str) -> None:
     async with registry_for(judge.environment) as registry:
-        binding = registry.resolve(f"{dialect}/m", settings_of(idle_timeout_s=0.5, retry_base_s=0.1))
+        # The judge counts a retry only if it saw the end of the attempt before it, and a busy machine shows that late.
+        binding = registry.resolve(f"{dialect}/m", settings_of(idle_timeout_s=0.5, retry_base_s=0.5))
         for name, behaviours in RECOVERED.items():
             judge.queue(*behaviours)
             assert (await insist(binding, name))["reason"] in ("stop", "tool_calls"), name
