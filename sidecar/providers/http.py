@@ -17,7 +17,7 @@ import httpx
 
 from sidecar.providers.errors import LEAKED_ERRORS, ProviderError, from_transport
 from sidecar.providers.failures import Judge
-from sidecar.providers.loopback import LoopbackTransport
+from sidecar.providers.loopback import Chunks, LoopbackTransport
 from sidecar.providers.port import EncodedRequest, StreamEvent
 from sidecar.providers.quirks import is_loopback
 from sidecar.providers.sse import MAX_EVENT_BYTES, EventTooLarge, SseDecoder
@@ -130,18 +130,14 @@ async def _send(pool: HttpPool, endpoint: Endpoint, request: EncodedRequest) -> 
     headers["content-length"] = str(size)
     connect = endpoint.connect_timeout_s
     timeout = httpx.Timeout(endpoint.idle_timeout_s, connect=connect, pool=connect)
-    content = request.body if size <= JOIN_BYTES else _pieces(request.chunks)
+    chunks = (request.body,) if size <= JOIN_BYTES else request.chunks
     try:
         client = await pool.client(endpoint.url)
-        message = client.build_request("POST", endpoint.url, headers=headers, content=content, timeout=timeout)
+        message = client.build_request("POST", endpoint.url, headers=headers, timeout=timeout)
+        message.stream = Chunks(chunks)
         return await client.send(message, stream=True)
     except TRANSPORT_ERRORS as error:
         raise from_transport(endpoint.name, error) from None
-
-
-async def _pieces(chunks: tuple[bytes, ...]) -> AsyncIterator[bytes]:
-    for chunk in chunks:
-        yield chunk
 
 
 async def _refusal(endpoint: Endpoint, response: httpx.Response) -> ProviderError:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, cast
 
 import anyio
 import h11
@@ -42,22 +42,25 @@ class Connection:
         return not (self._reader.at_eof() or self._writer.is_closing())
 
     async def send(self, request: httpx.Request, timeout: float | None) -> None:
+        """Head and body. The parser only hears how long the body is: its pieces go to the socket as they are."""
         parser, writer = self._parser, self._writer
-        head = h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw)
+        chunks = await _body(request)
+        size = sum(map(len, chunks))
+        first = parser.send(
+            h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw)
+        )
+        if size:
+            parser.send_with_data_passthrough(h11.Data(data=cast(bytes, _Sized(size))))
+        parser.send(h11.EndOfMessage())
+        assert first is not None
         with anyio.fail_after(timeout):
-            first = parser.send(head) or b""
-            async for chunk in _body(request):
-                data = parser.send(h11.Data(data=chunk)) or b""
-                if first and len(data) <= JOIN_BYTES:
-                    data, first = first + data, b""
-                elif first:
-                    writer.write(first)
-                    first = b""
-                writer.write(data)
+            if size <= JOIN_BYTES:
+                writer.write(first + b"".join(chunks))
                 await writer.drain()
-            last = first + (parser.send(h11.EndOfMessage()) or b"")
-            if last:
-                writer.write(last)
+                return
+            writer.write(first)
+            for chunk in chunks:
+                writer.write(chunk)
                 await writer.drain()
 
     async def event(self, timeout: float | None) -> Any:
@@ -83,16 +86,35 @@ class Connection:
         self._writer.transport.abort()
 
 
-async def _body(request: httpx.Request) -> AsyncIterator[bytes]:
-    try:
-        content = request.content
-    except httpx.RequestNotRead:
-        assert isinstance(request.stream, httpx.AsyncByteStream)
-        async for chunk in request.stream:
-            yield chunk
-    else:
-        if content:
-            yield content
+class Chunks(httpx.AsyncByteStream):
+    """A request's body as the pieces that it is made of; the request's head says how long they are together."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self.pieces = pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self.pieces:
+            yield piece
+
+
+class _Sized:
+    """Stands for bytes that are sent past the parser, which only asks how many they are."""
+
+    __slots__ = ("_size",)
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+
+async def _body(request: httpx.Request) -> Sequence[bytes]:
+    stream = request.stream
+    if isinstance(stream, Chunks):
+        return stream.pieces
+    assert isinstance(stream, httpx.AsyncByteStream)
+    return [piece async for piece in stream]
 
 
 class LoopbackTransport(httpx.AsyncBaseTransport):

@@ -11,6 +11,7 @@ from anyio import to_thread
 
 from protocol.events import Notice
 from protocol.messages import Message, Origin, TextPart
+from record_store.fold import State
 from sidecar import ids
 from sidecar.agent.runtime import Agent
 from sidecar.instructions.discovery import load
@@ -65,10 +66,11 @@ class PrefixMaker:
 
 
 class SessionNotes:
-    """Before a turn of the main agent: the date, edits of the instructions, what memory recalls."""
+    """Before a turn of one session's main agent: the date, edits of the instructions, what memory recalls."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._told = ToldNotes()
 
     async def before_turn(self, agent: Agent, inputs: Sequence[Message]) -> Notes:
         recall = await self._recall(agent, inputs)
@@ -86,7 +88,7 @@ class SessionNotes:
         return Notes(messages, event, of_turn)
 
     def _date(self, agent: Agent) -> str | None:
-        told = last_note(agent, DATE)
+        told = self._told.last(agent.state, DATE)
         today = datetime.fromtimestamp(agent.clock.now_ms() / 1000).astimezone().date()
         return date_note(today, told_date(told) if told is not None else None)
 
@@ -96,7 +98,7 @@ class SessionNotes:
         state = agent.state
         frozen = files_in(state.standing)
         now = (await to_thread.run_sync(load, Path(state.cwd), self._services.user_home)).files
-        told = last_note(agent, INSTRUCTIONS)
+        told = self._told.last(state, INSTRUCTIONS)
         known = told_state(told) if told is not None else digest_of(frozen)
         return None if digest_of(now) == known else changes(frozen, now) or _as_at_first(frozen)
 
@@ -119,13 +121,24 @@ class SessionNotes:
         )
 
 
-def last_note(agent: Agent, variant: str) -> str | None:
-    """The text of the last note of this kind that is still in the context."""
-    for entry in reversed(agent.state.entries):
-        origin = entry.message.origin
-        if origin is not None and origin.kind == "injection" and origin.variant == variant:
-            return entry.message.text
-    return None
+class ToldNotes:
+    """The last note of each kind that is still in the context. While the context only grows, each message is looked
+    at once."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._seen = 0
+        self._rewrites = -1
+
+    def last(self, state: State, variant: str) -> str | None:
+        if state.rewrites != self._rewrites or len(state.entries) < self._seen:
+            self._texts, self._seen, self._rewrites = {}, 0, state.rewrites
+        for i in range(self._seen, len(state.entries)):
+            origin = state.entries[i].message.origin
+            if origin is not None and origin.kind == "injection" and origin.variant is not None:
+                self._texts[origin.variant] = state.entries[i].message.text
+        self._seen = len(state.entries)
+        return self._texts.get(variant)
 
 
 def _as_at_first(frozen: Mapping[str, str]) -> str:
