@@ -41,7 +41,7 @@ class Preset:
 
 
 PRESETS: Final[dict[str, Preset]] = {
-    "default": Preset("handoff", 0.75, "cold", prune_at_trigger=True),
+    "default": Preset("handoff", 0.75, "cold", prune_at_trigger=False),
     "handoff": Preset("handoff", 0.85, "never", prune_at_trigger=False),
     "span": Preset("span", 0.8, "cold", prune_at_trigger=True),
     "ladder": Preset("ladder", 0.8, "always", prune_at_trigger=True),

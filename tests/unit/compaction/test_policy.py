@@ -22,7 +22,7 @@ from tests.unit.compaction.build import policy
 
 PER_PRESET = [
     # preset, shape, trigger, snip, prune at the trigger, summarizer
-    ("default", "handoff", 0.75, "cold", True, True),
+    ("default", "handoff", 0.75, "cold", False, True),
     ("handoff", "handoff", 0.85, "never", False, True),
     ("span", "span", 0.8, "cold", True, True),
     ("ladder", "ladder", 0.8, "always", True, True),
