@@ -13,7 +13,8 @@ from sidecar.compaction.ports import AgentPort
 from sidecar.compaction.rewrites import Rewrites
 from sidecar.compaction.run import Runs
 from sidecar.compaction.running import End
-from sidecar.compaction.shape import Span, build_shape
+from sidecar.compaction.shape import Shaped, Span, build_shape
+from sidecar.compaction.sizes import total
 from sidecar.compaction.triggers import Verdict
 from sidecar.errors import Fault
 
@@ -78,7 +79,7 @@ class Boundary:
         running = self._runs.running
         if running is not None and (await self._runs.wait(running, at_block=True)).kind == "landed":
             return True
-        if self._has_something(policy):
+        if self._could_shrink(policy):
             end = await self._runs.wait(self._runs.start(policy, "overflow", "blocking"), at_block=True)
             if end.kind == "landed":
                 return True
@@ -160,9 +161,18 @@ class Boundary:
 
     def _has_something(self, policy: Policy) -> bool:
         """Whether the shape would leave out anything that no compaction made."""
+        return self._probe(policy).shadows
+
+    def _could_shrink(self, policy: Policy) -> bool:
+        """Whether the context would be smaller with the shortest summary there is: else nobody need be asked for
+        one."""
+        shaped, sizes = self._probe(policy), self._gauge.sizes()
+        return shaped.shadows and shaped.tokens < total(self._port.state.messages(), sizes)
+
+    def _probe(self, policy: Policy) -> Shaped:
         port = self._port
         span = Span("probe", port.state.entries, 0, self._gauge.prefix_tokens(), port.wire_path, ((1, 1),))
-        return build_shape(policy, span, "", self._gauge.sizes()).shadows
+        return build_shape(policy, span, "", self._gauge.sizes())
 
 
 def overflow_fault(why: str) -> Fault:

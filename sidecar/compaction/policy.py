@@ -160,6 +160,7 @@ class Policy:
     user_message_head_tokens: int
     summary_max_output_tokens: int
     compaction_max_attempts: int
+    max_steps: int
     notices: tuple[str, ...] = ()
 
     @property
@@ -231,6 +232,7 @@ def resolve_compaction_policy(
         user_message_max_tokens=user_max,
         user_message_head_tokens=user_head,
         compaction_max_attempts=loop.compaction_max_attempts,
+        max_steps=loop.max_steps,
         notices=notices,
         **values,
     )

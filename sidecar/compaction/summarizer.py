@@ -157,10 +157,7 @@ def next_attempt(
     if progress.attempts >= material.max_attempts:
         return progress, GiveUp(reason)
     if reason == "overflow":
-        if progress.shrinks >= len(SHRINK_RATIOS):
-            return progress, GiveUp(reason)
-        budget = max(1, int(SHRINK_RATIOS[progress.shrinks] * progress.base))
-        return _shrunk(replace(progress, shrinks=progress.shrinks + 1), material, budget)
+        return _smaller(progress, material)
     if reason in QUALITY:
         progress = replace(progress, first=material.after(progress.first))
         return progress, Ask(progress.first, progress.cut)
@@ -168,6 +165,20 @@ def next_attempt(
         wait = backoff(outcome, progress.attempts, retry, jitter)
         return progress, GiveUp(reason) if wait is None else Ask(progress.first, progress.cut, wait)
     return progress, GiveUp(reason)
+
+
+def _smaller(progress: Progress, material: Material) -> tuple[Progress, Action]:
+    """The next part of the span; where whole messages give the part that was refused again, that is cut inside: the
+    same bytes are never sent twice."""
+    if progress.shrinks >= len(SHRINK_RATIOS):
+        return progress, GiveUp("overflow")
+    refused = progress
+    budget = max(1, int(SHRINK_RATIOS[progress.shrinks] * progress.base))
+    progress, ask = _shrunk(replace(progress, shrinks=progress.shrinks + 1), material, budget)
+    if (ask.first, ask.cut) != (refused.first, refused.cut):
+        return progress, ask
+    cut = max(1, int(SHRINK_RATIOS[0] * min(budget, material.shown(ask.first))))
+    return replace(progress, cut=cut), Ask(ask.first, cut)
 
 
 def _shrunk(progress: Progress, material: Material, budget: int) -> tuple[Progress, Ask]:

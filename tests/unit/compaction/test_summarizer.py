@@ -70,6 +70,13 @@ def test_the_newest_message_alone_too_large_is_cut_inside() -> None:
     assert asked[2] == Ask(2, 500)
 
 
+def test_the_same_part_of_a_span_is_never_sent_twice_after_an_overflow() -> None:
+    span = Material([500, 100, 100], [True, True, True], 9)
+    asked, _ = follow(span, [OVERFLOW] * 4)
+    assert len({(a.first, a.cut) for a in asked}) == len(asked) == 4
+    assert asked[-1] == Ask(1, 140)
+
+
 def test_a_cut_never_separates_results_from_their_call() -> None:
     span = Material([100] * 6, [True, True, False, False, True, False], 9)
     asked, _ = follow(span, [OVERFLOW] * 3)
