@@ -12,12 +12,15 @@ if TYPE_CHECKING:
 
 
 class MeasureHook(HookBase):
-    """First in the chain: large texts are counted in a thread here, so that the plain calls after it are exact."""
+    """First in the chain: large texts are counted and images read in a thread here, so that the plain calls after it
+    are exact and quick."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
     async def on_will_begin_step(self, turn: Turn) -> None:
+        agent = self._agent
+        await agent.model.images.fetch(e.message for e in agent.model.unseen(agent.state))
         await self._warm()
 
     async def on_did_finish_step(self, turn: Turn) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from protocol.info import PrefixShape, WindowSource
-from record_store.fold import State
+from record_store.fold import Entry, State
 from sidecar.agent.view import WellFormed
 from sidecar.errors import Fault
 from sidecar.providers.port import FALLBACK_WINDOW, Binding, BlobReader, EncodedRequest, Encoder, Prefix, PrefixHashes
 from sidecar.providers.registry import Registry
+from sidecar.providers.shelf import BlobShelf
 from sidecar.settings import Settings
 from sidecar.tokens.port import Estimator
 
@@ -21,7 +24,7 @@ class ModelLink:
     def __init__(self, registry: Registry, estimator: Estimator, blobs: BlobReader) -> None:
         self._registry = registry
         self._estimator = estimator
-        self._blobs = blobs
+        self.images = blobs if isinstance(blobs, BlobShelf) else BlobShelf(blobs)
         self._binding: Binding | None = None
         self._key: tuple[str, Settings] | None = None
         self._encoder: Encoder | None = None
@@ -82,10 +85,15 @@ class ModelLink:
         """Takes in the context as it is now."""
         binding = self.binding
         if self._encoder is None:
-            self._encoder = binding.provider.encoder(binding.model, self._blobs)
+            self._encoder = binding.provider.encoder(binding.model, self.images)
         entries = self._view.follow(state)
         self._hashes = self._encoder.sync(prefix, entries, state.rewrites)
         self._tools_tokens = self._estimator.tools_tokens(prefix.tools)
+        self.images.clear()
+
+    def unseen(self, state: State) -> Sequence[Entry]:
+        """The entries that the next `sync` has to serialise, as far as that can be told cheaply."""
+        return self._view.unseen(state) if self._encoder is not None else state.entries
 
     def shape(self, rewrites: int) -> PrefixShape:
         """The shape of what `sync` took in last."""

@@ -71,6 +71,10 @@ class WellFormed:
         self._close()
         return self.entries
 
+    def unseen(self, state: State) -> list[Entry]:
+        """The entries that `follow` has not looked at; after a rewrite, none: their bytes are mostly known."""
+        return state.entries[self._seen :] if state.rewrites == self._rewrites else []
+
     def _take(self, entry: Entry) -> None:
         message = entry.message
         if message.role == "tool":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from hashlib import blake2b
 
 from protocol.messages import ImagePart, Message, TextPart
+from sidecar.base64text import encode
 from sidecar.providers.jsontext import json_object
 from sidecar.providers.port import BlobReader
+from sidecar.providers.shelf import BlobShelf
 
 EMPTY_MESSAGE = "(empty message)"
 NO_OUTPUT = "(no output)"
@@ -32,10 +33,12 @@ def hash_of(*chunks: bytes) -> str:
 
 def image_base64(part: ImagePart, blobs: BlobReader) -> str | None:
     """The image's bytes in base64; None if its blob is lost."""
-    if part.data is not None:
+    if part.data is not None or part.blob is None:
         return part.data
-    raw = blobs(part.blob) if part.blob is not None else None
-    return b64encode(raw).decode() if raw is not None else None
+    if isinstance(blobs, BlobShelf):
+        return blobs.base64(part.blob)
+    raw = blobs(part.blob)
+    return encode(raw) if raw is not None else None
 
 
 def image_pointer(part: ImagePart, why: str) -> str:

@@ -21,6 +21,8 @@ MAX_HEAD_BYTES = 100 << 10
 JOIN_BYTES = 64 << 10
 """A request's head goes out with the first bytes of its body, unless those are so many that joining costs more."""
 
+WRITE_BYTES = 256 << 10
+
 Origin = tuple[str, int]
 
 
@@ -60,8 +62,11 @@ class Connection:
                 return
             writer.write(first)
             for chunk in chunks:
-                writer.write(chunk)
-                await writer.drain()
+                # In parts: what the socket does not take at once is copied.
+                view = memoryview(chunk)
+                for at in range(0, len(view), WRITE_BYTES):
+                    writer.write(view[at : at + WRITE_BYTES])
+                    await writer.drain()
 
     async def event(self, timeout: float | None) -> Any:
         """The parser's next event; waits for bytes at most `timeout` seconds at a time."""

@@ -26,6 +26,9 @@ from sidecar.providers.port import HasMessage
 SEAL_BYTES = 128 << 10
 """Pieces are joined to chunks of about this size, so that a request is made of few of them."""
 
+LARGE_PIECE = 1 << 20
+"""A piece of this size (a large image) is a chunk of its own and is not copied."""
+
 HASH_BYTES = 8
 
 
@@ -82,9 +85,15 @@ class Tape:
         self._hash = blake2b(digest_size=HASH_BYTES)
 
     def write(self, piece: bytes) -> None:
+        self._hash.update(piece)
+        if len(piece) >= LARGE_PIECE:
+            self.seal()
+            self._starts.append(self.size)
+            self._sealed.append(piece)
+            self.size += len(piece)
+            return
         self._tail += piece
         self.size += len(piece)
-        self._hash.update(piece)
         if len(self._tail) >= self._seal_bytes:
             self.seal()
 

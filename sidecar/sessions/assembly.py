@@ -15,6 +15,7 @@ from sidecar.agent.retry import RetryHook
 from sidecar.agent.runtime import Agent, Measuring
 from sidecar.compaction.service import CompactionService
 from sidecar.providers.port import Prefix
+from sidecar.providers.shelf import BlobShelf
 from sidecar.sessions.compacting import CompactionHook, CompactionPort
 from sidecar.sessions.conversation import Conversation
 from sidecar.sessions.events import AgentEvents, EventHub
@@ -38,10 +39,12 @@ class Desk:
     tasks: Tasks
     measuring: Measuring
     servers: Servers
+    images: BlobShelf
 
     @staticmethod
     def of(services: Services, opened: OpenSession, hub: EventHub, hosts: Hosts) -> Desk:
-        estimator = BpeEstimator(services.counter, opened.blobs.get)
+        images = BlobShelf(opened.blobs.get)
+        estimator = BpeEstimator(services.counter, images.head)
         return Desk(
             services,
             opened,
@@ -50,6 +53,7 @@ class Desk:
             Tasks(services.group),
             Measuring(estimator, services.calibration),
             Servers(services.group, services.environment),
+            images,
         )
 
 
@@ -103,7 +107,7 @@ def seat(desk: Desk, journal: Journal, agent_id: str, *, resumed: bool, only: Co
     agent = Agent(
         log=journal,
         events=AgentEvents(desk.hub, agent_id),
-        model=ModelLink(services.registry, desk.measuring.estimator, desk.opened.blobs.get),
+        model=ModelLink(services.registry, desk.measuring.estimator, desk.images),
         tools=toolbox,
         settings=settings,
         measuring=desk.measuring,

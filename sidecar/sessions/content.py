@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
+from anyio import to_thread
 
 from protocol.messages import ImagePart, Part, TextPart
 from record_store.backend import Blobs
+from sidecar import base64text
 from sidecar.errors import Fault
 from sidecar.tools.text import clean
 
@@ -41,8 +41,9 @@ async def _image(part: ImagePart, blobs: Blobs, path: str) -> ImagePart:
             raise Fault("invalid_params", f"{path} has no data", hint="send the image's bytes as base64", path=path)
         return ImagePart(part.media_type, blob=part.blob)
     try:
-        raw = base64.b64decode(part.data, validate=True)
-    except (binascii.Error, ValueError):
+        large = len(part.data) > base64text.LARGE
+        raw = await to_thread.run_sync(base64text.decode, part.data) if large else base64text.decode(part.data)
+    except ValueError:
         raise Fault("invalid_params", f"{path}.data is not base64", path=f"{path}.data") from None
     if not raw:
         raise Fault("invalid_params", f"{path}.data is empty", path=f"{path}.data")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import anyio
 import structlog
 
 from protocol.chat import CompactResult, HostMessage
@@ -50,6 +51,8 @@ class Session:
         self.turns = Turns(main.agent, desk.tasks, notes, self._turn_ended, self._prepare)
         self.last_active = desk.services.clock.monotonic()
         self._saved_at = 0
+        # Inputs enter in the order in which they came, whatever it takes to put their images away.
+        self._taking_in = anyio.Lock(fast_acquire=True)
 
     # -- facts
 
@@ -99,9 +102,10 @@ class Session:
         self.require_model()
         if self.turns.waiting >= self.main.agent.settings.server.max_queued_inputs:
             raise Fault("overloaded", "Too many inputs wait in this session.", hint="wait for turn_ended, then retry")
-        parts = await border.take_in(content, self.desk.opened.blobs)
-        if history is not None:
-            await self._seed(history)
+        async with self._taking_in:
+            parts = await border.take_in(content, self.desk.opened.blobs)
+            if history is not None:
+                await self._seed(history)
         # A second copy of the same message may have been taken in while this one waited.
         known = self.state.client_ids.get(client_message_id) if client_message_id is not None else None
         if known is not None:
@@ -122,7 +126,9 @@ class Session:
         """Gives input to the running turn; with none running it starts one and returns it."""
         if self.turns.idle:
             return await self.send(content)
-        await self.turns.steer(await border.take_in(content, self.desk.opened.blobs))
+        async with self._taking_in:
+            parts = await border.take_in(content, self.desk.opened.blobs)
+        await self.turns.steer(parts)
         return None
 
     async def run_skill(self, name: str, arguments: str) -> TurnHandle:

@@ -10,6 +10,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from protocol import events as e
@@ -17,7 +19,7 @@ from protocol.chat import ToolCallResult
 from protocol.messages import ImagePart, Part, TextPart
 from sidecar.client.host import HostCall, host_tool
 from tests.support import strict_anthropic, strict_openai
-from tests.support.fake_llm import FakeLLM, Reply, Request, call, failure, sequence
+from tests.support.fake_llm import FakeLLM, Gate, Reply, Request, call, failure, sequence
 from tests.support.one_daemon import OneDaemon, Talk, one_daemon
 from tests.support.running import a_place, running_sidecar
 from tests.support.wire import assert_append_only, of_type
@@ -315,3 +317,25 @@ async def test_an_image_of_several_megabytes_holds_up_nobody(daemon: OneDaemon, 
     async with daemon.talk(dialect, sequence(Reply("seen"))) as talk:
         assert (await talk.run([TextPart("look"), large])).text == "seen"
         assert images_in(talk.requests[0]) == [large.data]
+
+
+async def test_inputs_keep_their_order_whatever_they_weigh(daemon: OneDaemon) -> None:
+    """A text that is sent right behind a large image does not overtake it."""
+    gate = Gate()
+    async with daemon.talk("openai", sequence(Reply("held", gate=gate), Reply("ok", prompt_tokens=900))) as talk:
+        first = await talk.client.chat.send(talk.session_id, "go")
+        large: list[Part] = [TextPart("with the image"), image(7, 4 << 20)]
+        ended: list[str] = []
+        with talk.client.events(talk.session_id) as stream:
+            async with anyio.create_task_group() as tasks:
+                for content in (large, "behind it"):
+                    tasks.start_soon(talk.client.chat.send, talk.session_id, content)
+                    await anyio.lowlevel.checkpoint()
+            gate.open()
+            async for told in stream:
+                if isinstance(told.event, e.TurnEnded) and told.turn_id != first.turn_id:
+                    ended.append(told.turn_id or "")
+                    if len(ended) == 2:
+                        break
+        users = [t for r, t in talk.requests[-1].texts if r == "user"]
+        assert users[-2:] == ["with the image", "behind it"]
