@@ -91,6 +91,8 @@ def _fidelities(cells: Cells) -> str:
         ("recall", lambda o: o.recall),
         ("recovery", lambda o: o.recovered),
         ("constraints", lambda o: o.constraints),
+        ("corrections", lambda o: o.corrections),
+        ("stale", lambda o: o.stale),
         ("wrong", lambda o: o.wrong),
         ("revived", lambda o: o.revived),
         ("unheeded", lambda o: o.unheeded),
@@ -106,10 +108,11 @@ def _fidelities(cells: Cells) -> str:
         f"## Summarisers that are not perfect\n\nMeans over {', '.join(studies.FIDELITY_TASKS)}.\n\n"
         + table(["summariser", "arm", *(name for name, _ in columns)], lines)
         + "\n\n`keeps 0.8` carries over a fact that it reads first hand with that chance, and loses one that only an "
-        "earlier summary says a quarter as often. `constraints`: recall of what the user forbade or demanded. `wrong`: "
-        "another value is believed (invented, or the one that the user had taken back). `revived`: finished jobs that "
-        "look open; `unheeded`: the same to a reader who ignores the continuation reminder. `forgotten`: jobs put off "
-        "until later that no longer look open."
+        "earlier summary says a quarter as often. `constraints`: recall of what the user forbade or demanded. "
+        "`corrections`: of what the user corrected; `stale`: the value that was taken back is believed instead. "
+        "`wrong`: of all facts, another value is believed. `revived`: finished jobs that look open; `unheeded`: so "
+        "to a reader who ignores the continuation reminder. `forgotten`: jobs put off until later that no longer look "
+        "open."
     )
 
 

@@ -18,7 +18,7 @@ from scripts.evaluation.tasks import make
 from sidecar.compaction import summary_prompt
 from sidecar.tools.records import RecordReader, Stored, stored
 
-MAX_LOOKED_UP = 8
+MAX_LOOKED_UP = 5
 """Of the facts that the context lacks, so many are looked up; the others are taken to do as well on average."""
 
 SEARCH_LIMIT, SEARCH_BYTES = 10, 16_000
@@ -32,6 +32,7 @@ class Outcome:
     recovered     the same, with what `record_search` brings back
     wrong         facts of which another value is believed
     constraints   like `recall`, of the user's constraints alone
+    corrections   like `recall`, of what the user corrected; `stale`: of these, the old value is believed
     revived       finished jobs that the context shows as waiting; `unheeded`: to one who ignores its reminder
     forgotten     jobs put off until later that it does not show as waiting
     growth, after_landing, trigger, summary_tokens    averages: what a step adds, what a landing leaves and starts
@@ -46,6 +47,8 @@ class Outcome:
     recovered: float
     wrong: float
     constraints: float
+    corrections: float
+    stale: float
     revived: float
     unheeded: float
     forgotten: float
@@ -95,6 +98,8 @@ def outcome(played: Played) -> Outcome:
         recovered=marks.recovered,
         wrong=marks.wrong,
         constraints=marks.constraints,
+        corrections=marks.corrections,
+        stale=marks.stale,
         revived=marks.revived,
         unheeded=marks.unheeded,
         forgotten=marks.forgotten,
@@ -127,6 +132,8 @@ class _Marks:
     recovered: float = 0.0
     wrong: float = 0.0
     constraints: float = 0.0
+    corrections: float = 0.0
+    stale: float = 0.0
     revived: float = 0.0
     unheeded: float = 0.0
     forgotten: float = 0.0
@@ -138,6 +145,7 @@ def _marks(played: Played) -> _Marks:
     missed = [f for f in expected if not _right(reading, f)]
     wrong = [f for f in missed if f.key in reading.beliefs]
     bound = [f for f in expected if f.constraint]
+    corrected = [f for f in expected if f.void is not None]
     jobs, later = set(played.script.jobs_done), set(played.script.jobs_put_off)
     found = _recovered_share(played, missed) if missed else 0.0
     recall = 1 - len(missed) / len(expected)
@@ -145,16 +153,26 @@ def _marks(played: Played) -> _Marks:
         recall=recall,
         recovered=recall + (1 - recall) * found,
         wrong=len(wrong) / len(expected),
-        constraints=sum(_right(reading, f) for f in bound) / max(1, len(bound)),
+        constraints=_recall(reading, bound),
+        corrections=_recall(reading, corrected),
+        stale=sum(_believed(reading, f) == f.void for f in corrected) / max(1, len(corrected)),
         revived=len(jobs.intersection(reading.open_jobs)) / max(1, len(jobs)),
         unheeded=len(jobs.intersection(reading.seemingly_open)) / max(1, len(jobs)),
         forgotten=len(later.difference(reading.open_jobs)) / max(1, len(later)),
     )
 
 
+def _recall(reading: Reading, facts: Sequence[Fact]) -> float:
+    return sum(_right(reading, f) for f in facts) / len(facts) if facts else 1.0
+
+
 def _right(reading: Reading, fact: Fact) -> bool:
+    return _believed(reading, fact) == fact.value
+
+
+def _believed(reading: Reading, fact: Fact) -> str | None:
     belief = reading.beliefs.get(fact.key)
-    return belief is not None and belief.value == fact.value
+    return None if belief is None else belief.value
 
 
 # ---------------------------------------------------------------- recovery

@@ -21,10 +21,12 @@ from scripts.evaluation.tables import amount, table
 from scripts.evaluation.tasks import TASKS
 
 GOOD = Outcome(
-    task="light", arm="default", seed=1, died=False, recall=1.0, recovered=1.0, wrong=0.0, constraints=1.0, revived=0.0,
-    unheeded=0.0, forgotten=0.0, steps=100, prompt_tokens=1_000_000, cached_tokens=900_000, output_tokens=2_000,
-    paid=25, landed=24, discarded=1, failed=0, excerpts=0, rewrites=0, stalled=2, stalled_s=9.0, growth=1_500.0,
-    after_landing=15_000.0, trigger=90_000.0, summary_tokens=1_500.0,
+    task="light", arm="default", seed=1, died=False,
+    recall=1.0, recovered=1.0, wrong=0.0, constraints=1.0, corrections=1.0, stale=0.0,
+    revived=0.0, unheeded=0.0, forgotten=0.0,
+    steps=100, prompt_tokens=1_000_000, cached_tokens=900_000, output_tokens=2_000,
+    paid=25, landed=24, discarded=1, failed=0, excerpts=0, rewrites=0, stalled=2, stalled_s=9.0,
+    growth=1_500.0, after_landing=15_000.0, trigger=90_000.0, summary_tokens=1_500.0,
 )  # fmt: skip
 
 BAD: dict[str, dict[str, Any]] = {
@@ -134,7 +136,7 @@ def test_the_front_is_what_nothing_beats() -> None:
 
 def test_the_page_tells_all_of_it() -> None:
     made = cells({("light", "default"): {"recall": 0.5}})
-    arms = {arm.name for arm in (*studies.FIDELITY_ARMS, *studies.PAUSE_ARMS, studies.COST_ARM, studies.IMAGES_ARM)}
+    arms = {arm.name for arm in (*studies.FIDELITY_ARMS, studies.COST_ARM)}
     for job in studies.study_jobs(1):
         made.setdefault((job.task, job.arm.name, job.fidelity.name), Cell((GOOD,)))
     points = [Point(arm.name, 0.8, 1.0, 1.0, 2.0, 0, True) for arm in studies.sweep_arms(whole=True)]

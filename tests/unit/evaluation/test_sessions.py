@@ -113,6 +113,14 @@ def test_a_lossy_summariser_shows_and_the_log_brings_it_back() -> None:
     assert outcome.constraints == 1.0, "the user's own words do not depend on the summary"
 
 
+def test_what_the_user_corrected_is_not_believed_any_more() -> None:
+    right = outcome_of("chatty", ARMS["default"], 2)
+    assert (right.corrections, right.stale) == (1.0, 0.0)
+    lossy = outcome_of("chatty", ARMS["default"], 2, CARELESS)
+    assert lossy.corrections < 1.0
+    assert 0 < lossy.stale < 1 - lossy.corrections
+
+
 def test_the_cheapest_trigger_is_used_where_the_objective_is_cost() -> None:
     plain, cheap = outcome_of("heavy", ARMS["default"], 1), outcome_of("heavy", COST_ARM, 1)
     assert cheap.trigger < 0.8 * plain.trigger
