@@ -238,8 +238,7 @@ class Registry:
                 hint=f"set base_url in [providers.{name}]",
                 provider=name,
             )
-        parts = urlsplit(base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not _is_address(base_url):
             raise Fault(
                 "no_provider",
                 f"The base_url of provider {name!r} is not an http or https address",
@@ -311,6 +310,15 @@ class Registry:
 def _list_key(name: str, settings: Settings) -> str:
     row = settings.providers.get(name) or ProviderSettings()
     return f"{name} {row.base_url} {row.dialect} {row.api_key_env}"
+
+
+def _is_address(url: str) -> bool:
+    """Whether it is an http or https address that a request can be sent to."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _key(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from sidecar.errors import Fault
 from sidecar.providers.quirks import chat_quirks, messages_quirks
@@ -38,6 +40,34 @@ def check_headers(name: str, headers: Mapping[str, str]) -> None:
                 hint="use printable ASCII without line breaks",
                 key=f"providers.{name}.headers",
             )
+
+
+_CREDENTIAL = re.compile(
+    r"authorization|cookie|token|secret|password|credential|api[-_]?key|auth[-_]?key", re.IGNORECASE
+)
+
+
+def check_no_credentials(rows: Mapping[str, Any]) -> None:
+    """Raises `config_invalid` for a credential in a session's own provider rows: they are kept in its log."""
+    for name, row in rows.items():
+        carried = [f"headers.{h}" for h in row.get("headers", ()) if _CREDENTIAL.search(h)]
+        if _has_password(row.get("base_url") or ""):
+            carried.append("base_url")
+        if carried:
+            key = f"providers.{name}.{carried[0]}"
+            raise Fault(
+                "config_invalid",
+                f"{key} holds a credential, which a session cannot: its configuration is kept in its log",
+                hint="name a variable of the daemon's environment in api_key_env, or set it in config.toml",
+                key=key,
+            )
+
+
+def _has_password(url: str) -> bool:
+    try:
+        return urlsplit(url).password is not None
+    except ValueError:  # no address at all: told when it is to be used
+        return False
 
 
 def _is_header(key: str, value: str) -> bool:

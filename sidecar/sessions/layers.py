@@ -11,7 +11,7 @@ from protocol.messages import JsonObject
 from protocol.resources import ConfigEntry, ConfigResult
 from sidecar import settings as s
 from sidecar.errors import Fault
-from sidecar.providers.rows import check_rows
+from sidecar.providers.rows import check_no_credentials, check_rows
 
 
 class Layers:
@@ -32,6 +32,7 @@ class Layers:
     def check(self, config: Mapping[str, Any]) -> s.Layer:
         """A session's configuration, valid by itself and with the others. Raises `config_invalid`."""
         layer = s.check(config, source="session config", session=True)
+        check_no_credentials(layer.get("providers", {}))
         check_rows(self.settings(layer).providers)
         return layer
 

@@ -117,6 +117,17 @@ async def test_a_named_key_that_is_not_set(daemon: OneDaemon) -> None:
         assert "NOT_SET_ANYWHERE" in str(refused(caught, "no_provider")["hint"]) + caught.value.message
 
 
+@pytest.mark.parametrize(
+    "address", ["nonsense", "ftp://x/v1", "http://", "http://[bad", "http://host:99999", "file:///x"]
+)
+async def test_an_address_that_is_none(daemon: OneDaemon, address: str) -> None:
+    config = {"providers": {"openai": {"base_url": address}}}
+    async with daemon.client() as client:
+        with pytest.raises(SidecarError) as caught:
+            await client.sessions.create(cwd=str(daemon.place.work), model="openai/x", config=config)
+        assert "base_url" in str(refused(caught, "no_provider")["hint"])
+
+
 async def test_values_per_session(daemon: OneDaemon) -> None:
     """Another address, other headers, for one session only."""
     with FakeLLM(lambda r, n: Reply("elsewhere")) as llm:
@@ -183,6 +194,28 @@ async def test_wrong_quirks_of_the_process(daemon: OneDaemon) -> None:
         done = await anyio.run_process(place.command("serve", "--stdio"), env=place.env, check=False, input=b"")
         assert done.returncode != 0
         assert b"no_such_quirk" in done.stdout + done.stderr
+
+
+CARRIED: list[dict[str, Any]] = [
+    {"headers": {"Authorization": "Bearer my-own-secret-777"}},
+    {"headers": {"X-Api-Key": "my-own-secret-777"}},
+    {"base_url": "https://user:my-own-secret-777@llm.invalid/v1"},
+]
+
+
+@pytest.mark.parametrize("row", CARRIED, ids=["bearer", "key", "address"])
+async def test_a_session_carries_no_credentials(daemon: OneDaemon, row: dict[str, Any]) -> None:
+    """Its configuration is in its log; the refusal says what to do, and repeats nothing secret."""
+    async with daemon.talk("openai", sequence(Reply("ok"))) as talk:
+        config = {"providers": {"openai": row}}
+        with pytest.raises(SidecarError) as caught:
+            await talk.client.sessions.configure(talk.session_id, config=config)
+        assert "api_key_env" in str(refused(caught, "config_invalid")["hint"])
+        with pytest.raises(SidecarError):
+            await talk.client.sessions.create(cwd=str(daemon.place.work), config=config)
+        assert "my-own-secret" not in str(caught.value) + str(caught.value.data)
+    for path in [*daemon.place.home.rglob("*"), daemon.place.stderr_file]:
+        assert not path.is_file() or b"my-own-secret" not in path.read_bytes()
 
 
 # ---------------------------------------------------------------- quirks
