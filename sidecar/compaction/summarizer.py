@@ -168,17 +168,22 @@ def next_attempt(
 
 
 def _smaller(progress: Progress, material: Material) -> tuple[Progress, Action]:
-    """The next part of the span; where whole messages give the part that was refused again, that is cut inside: the
+    """The next part of the span; where whole messages give no smaller one than was refused, that is cut inside: the
     same bytes are never sent twice."""
     if progress.shrinks >= len(SHRINK_RATIOS):
         return progress, GiveUp("overflow")
-    refused = progress
+    refused = _asked_tokens(progress, material)
     budget = max(1, int(SHRINK_RATIOS[progress.shrinks] * progress.base))
     progress, ask = _shrunk(replace(progress, shrinks=progress.shrinks + 1), material, budget)
-    if (ask.first, ask.cut) != (refused.first, refused.cut):
+    if _asked_tokens(progress, material) < refused:
         return progress, ask
-    cut = max(1, int(SHRINK_RATIOS[0] * min(budget, material.shown(ask.first))))
+    cut = max(1, int(SHRINK_RATIOS[0] * refused))
     return replace(progress, cut=cut), Ask(ask.first, cut)
+
+
+def _asked_tokens(progress: Progress, material: Material) -> int:
+    shown = material.shown(progress.first)
+    return shown if progress.cut is None else min(shown, progress.cut)
 
 
 def _shrunk(progress: Progress, material: Material, budget: int) -> tuple[Progress, Ask]:
