@@ -12,6 +12,7 @@ from protocol import events as e
 from protocol.chat import ApprovalParams, ApprovalResult
 from protocol.memory import FactInput
 from sidecar.client.errors import SidecarError
+from sidecar.client.host import HostCall, host_tool
 from tests.support.fake_llm import FakeLLM, Gate, Reply, call, sequence
 from tests.support.running import Sidecar, running_sidecar, until
 from tests.support.wire import of_type, prefix_bytes
@@ -254,3 +255,41 @@ async def test_cancelling_the_turn_ends_its_sub_agent() -> None:
             assert [x["stop_reason"] for x in ends] == ["cancelled"]
             assert (await sidecar.client.chat.run(sid, "next")).text == "fine"
             gate.open()
+
+
+async def test_a_sub_agent_compacts_twice_and_leaves_only_its_answer() -> None:
+    steps = 34
+    done = {"n": 0}
+
+    @host_tool("page", "Returns a page.", {"n": {"type": "integer"}})
+    async def page(call_: HostCall) -> str:
+        return f"PAGE {call_.arguments['n']} " + "lorem ipsum dolor " * 200
+
+    def script(request: dict[str, Any], n: int) -> Reply:
+        messages = request["messages"]
+        last = str(messages[-1]["content"])
+        if messages[-1]["role"] == "user" and "about to be compacted" in last:
+            return Reply("SUMMARY of the pages that were read so far, and what is to be done next with them. " * 4)
+        if any("MARK-dig" in str(m.get("content")) for m in messages):
+            if done["n"] >= steps:
+                return Reply("ANSWER FROM BELOW")
+            done["n"] += 1
+            return Reply("reading", tool_calls=[call("page", {"n": done["n"]}, f"p{n}")])
+        if messages[-1]["role"] == "tool":
+            return Reply("the end")
+        return Reply(tool_calls=[call("run_skill", {"name": "dig"}, "s1")])
+
+    config = {**ALL, "model": {"window": 12_000}, "compaction": {"preset": "handoff"}}
+    with FakeLLM(script) as llm:
+        async with running_sidecar(llm=llm) as sidecar:
+            skill(sidecar.work, "dig", more="mode: subagent\nallowed-tools: page\n")
+            sid = await create(sidecar, tools=[page], config=config)
+            result = await sidecar.client.chat.run(sid, "dig")
+            assert result.text == "the end"
+            child = (await sidecar.client.sessions.get(sid)).agents[1]
+            landed = of_type(sidecar.records(sid, child), "context.apply_compaction")
+            assert len(landed) >= 2
+            assert not of_type(sidecar.records(sid), "context.apply_compaction")
+            parent = (await sidecar.client.sessions.messages(sid, view="context")).messages
+            assert [m.text for m in parent if m.role == "tool"] == ["ANSWER FROM BELOW"]
+            assert (await sidecar.client.records.verify(sid)).ok
