@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from protocol.messages import Origin, TextPart, TurnResult
+from protocol.messages import TextPart, TurnResult
 from protocol.version import RECORD_VERSION, VERSION
 from record_store.records import AgentFinish, AgentSpawn, ConfigUpdate, Metadata, ToolsSnapshot
 from sidecar import ids
@@ -96,7 +96,8 @@ class SubAgents:
 
     async def _turn(self, child: Seat, prompt: str) -> TurnResult:
         turns = Turns(child.agent, self._desk.tasks, NoNotes(), lambda: None, _nothing)
-        handle = await turns.accept((TextPart(prompt),), origin=Origin("task", trigger="run_skill"))
+        # The task is this agent's user input: a compaction keeps it word for word.
+        handle = await turns.accept((TextPart(prompt),))
         try:
             return await handle.wait()
         except anyio.get_cancelled_exc_class():
