@@ -110,7 +110,8 @@ def reference() -> str:
         "# Protocol reference",
         "",
         "Written by `python -m protocol` from the types in this package; `schema.json` says the same for machines.",
-        f"JSON-RPC 2.0, protocol version {PROTOCOL_VERSION}. Times are integer milliseconds since 1970, sizes are tokens unless said.",
+        f"JSON-RPC 2.0, protocol version {PROTOCOL_VERSION}. "
+        "Times are integer milliseconds since 1970, sizes are tokens unless said.",
     ]
     groups = (
         ("Host to daemon: requests", "to_daemon", "request"),
