@@ -11,9 +11,9 @@ from record_store.fold import Entry
 from record_store.records import Kept, New, Replacement
 from sidecar.compaction.sizes import Sizes, cut_message, rest_of
 
-HEAD_TOLERANCE: Final = 1.5
-"""A head that an earlier compaction cut stays as it is up to this many times its budget. What a token is changes a
-little with every report of the provider, and a head cut anew each time would wear away."""
+HEAD_TOLERANCE: Final = 4.0
+"""A head that an earlier compaction cut stays as it is up to this many times its budget (half of all that is kept at
+most): as far as the factor between estimate and report can move. A head cut anew each time would wear away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def keep_user_text(
         split = gap or 0
         return UserText(tuple(pieces[:split]), tuple(pieces[split:]), gap is not None)
     if gap is not None and (stands := sum(p.tokens for p in pieces[:gap])) <= HEAD_TOLERANCE * head:
-        head = min(stands, most)
+        head = max(head, min(stands, most // 2))
     first, taken, rest = _take_head(entries, pieces, len(entries) if gap is None else gap, head, sizes, id_prefix)
     if gap is not None:
         taken, rest = gap, None
