@@ -83,13 +83,17 @@ def _end(text: str, length: int, keep: Side) -> str:
 def cut_message(message: Message, message_id: str, budget: int, sizes: Sizes, keep: Side) -> Message | None:
     """`message` under a new id with what fits of its content at one end; None when nothing of it fits.
 
-    A message without text becomes a placeholder that says what was there. Everything else of it stays.
+    A message without text becomes a placeholder that says what was there, whole or not at all. Everything else of it
+    stays.
     """
     bare = replace(message, id=message_id, content=())
+    if not _has_text(message):
+        placeholder = replace(bare, content=_placeholder(message))
+        return placeholder if placeholder.content and sizes.message(placeholder) <= budget else None
     empty = sizes.message(bare)
     room = budget - empty
     kept: list[Part] = []
-    parts = _solid(message) if _has_text(message) else _placeholder(message)
+    parts = _solid(message)
     for part in parts if keep == "start" else parts[::-1]:
         if isinstance(part, ImagePart):
             room -= sizes.message(replace(bare, content=(part,))) - empty
