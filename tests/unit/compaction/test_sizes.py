@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from protocol.messages import ImagePart, Origin, TextPart
@@ -82,3 +84,10 @@ def test_nothing_fits() -> None:
 
 def test_the_factor_applies() -> None:
     assert ScaledSizes(message_tokens, text_tokens, 1.5).text("x" * 40) == 15
+
+
+@pytest.mark.parametrize("keep", ["start", "end"])
+def test_a_placeholder_stands_whole_or_not_at_all(keep: Literal["start", "end"]) -> None:
+    image = user("m", "", IMAGE)
+    shown = {c.text for b in range(60) if (c := cut_message(image, "c", b, SIZES, keep)) is not None}
+    assert shown == {"[image left out: image/png]"}
