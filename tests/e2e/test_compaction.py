@@ -274,11 +274,19 @@ async def test_uncompact_brings_the_span_back_byte_for_byte() -> None:
 
 async def test_after_the_last_failure_the_next_request_is_the_same_bytes() -> None:
     """An empty summary, again and again: the history is untouched and the turn goes on below block."""
-    with FakeLLM(Worker(24, summary=lambda w: Reply(""))) as llm:
+    worker = Worker(24, summary=lambda w: Reply(""))
+
+    @host_tool("page", "Returns a page.", {"n": {"type": "integer"}})
+    async def page(told: HostCall) -> str:
+        if told.arguments["n"] == 22:
+            await until(lambda: worker.summaries == 2, what="the second attempt")
+        return f"page {told.arguments['n']}: " + "lorem ipsum dolor " * 105
+
+    with FakeLLM(worker) as llm:
         async with running_sidecar(llm=llm) as sidecar:
             session = await sidecar.client.sessions.create(
                 cwd=str(sidecar.work),
-                tools=[page_tool(1900)],
+                tools=[page],
                 config=config(loop_control={"compaction_trigger_ratio": 0.6, "compaction_max_attempts": 2}),
             )
             seen = await turn(sidecar, session.session_id, "work")

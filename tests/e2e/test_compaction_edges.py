@@ -111,7 +111,7 @@ async def test_a_refused_summary_request_is_never_sent_again() -> None:
     def summary(request: dict[str, Any], n: int) -> Reply:
         if not is_summary(request):
             return Reply("word " * 9_000)
-        return OVERFLOW if len(json.dumps(request)) > 20_000 else Reply(SUMMARY)
+        return OVERFLOW if len(json.dumps(request)) > 26_000 else Reply(SUMMARY)
 
     with FakeLLM(summary) as llm:
         async with running_sidecar(llm=llm) as sidecar:
