@@ -139,6 +139,7 @@ class State(Struct):
     todos: tuple[TodoItem, ...] = ()
     skills: list[PinnedSkill] = field(default_factory=list)
     agents: list[str] = field(default_factory=list)
+    open_agents: list[str] = field(default_factory=list)
     grants: list[str] = field(default_factory=list)
 
     @property
@@ -398,6 +399,11 @@ def _approval(s: State, x: r.ToolApproval, line: int) -> None:
 def _spawn(s: State, x: r.AgentSpawn, line: int) -> None:
     if x.agent_id not in s.agents:
         s.agents.append(x.agent_id)
+        s.open_agents.append(x.agent_id)
+
+
+def _agent_finished(s: State, x: r.AgentFinish, line: int) -> None:
+    s.open_agents = [a for a in s.open_agents if a != x.agent_id]
 
 
 _FOLDS: dict[type[r.Record], Callable[[State, Any, int], None]] = {
@@ -424,7 +430,8 @@ _FOLDS: dict[type[r.Record], Callable[[State, Any, int], None]] = {
     r.SkillActivate: _skill,
     r.ToolApproval: _approval,
     r.AgentSpawn: _spawn,
+    r.AgentFinish: _agent_finished,
 }
 
-WITHOUT_EFFECT: frozenset[type[r.Record]] = frozenset({r.MemoryWrite, r.AgentFinish, r.StoreRepair})
+WITHOUT_EFFECT: frozenset[type[r.Record]] = frozenset({r.MemoryWrite, r.StoreRepair})
 """Records that are history only. Every type is either here or has a fold case; a test says so."""

@@ -71,8 +71,9 @@ def horizon(policy: Policy, messages: Sequence[Message], sizes: Sizes) -> int:
 
 
 def old_results(entries: Sequence[Entry], before: int, keep_last: int) -> list[Entry]:
-    """Tool results before a position, the last `keep_last` of the whole context left out; errors after all others."""
-    results = [i for i, e in enumerate(entries) if e.message.role == "tool"]
+    """Tool results before a position, the last `keep_last` of the whole context left out; errors after all others.
+    The text of a skill in use is no result that gets old."""
+    results = [i for i, e in enumerate(entries) if e.message.role == "tool" and not regions.is_skill_text(e.message)]
     results = results[: max(0, len(results) - keep_last)]
     old = [entries[i] for i in results if i < before]
     return [e for e in old if not e.message.is_error] + [e for e in old if e.message.is_error]

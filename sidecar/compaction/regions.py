@@ -37,6 +37,11 @@ def is_summary(message: Message) -> bool:
     return message.origin is not None and message.origin.kind == "compaction_summary"
 
 
+def is_skill_text(message: Message) -> bool:
+    """Whether this is what `run_skill` folded in: instructions that hold on."""
+    return message.role == "tool" and message.name == "run_skill" and message.text.startswith("<skill name=")
+
+
 def is_elision(message: Message) -> bool:
     return message.origin is not None and message.origin.variant == ELISION_VARIANT
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Final
@@ -25,6 +25,7 @@ _OPEN: Final = (
 )
 _CLOSE: Final = "</standing-instructions>"
 _FILE: Final = re.compile(r'^<instructions path="([^"\n]*)">\n(.*?)\n</instructions>$', re.DOTALL | re.MULTILINE)
+_CHANGED: Final = re.compile(r'<instructions-changed state="([0-9a-f]+)"(?: since="([0-9a-f]+)")?>')
 _INSIDE: Final = re.compile(r"<standing-instructions>\n.*?\n</standing-instructions>", re.DOTALL)
 _OWN_TAG: Final = re.compile(r"<(/?)(standing-instructions|instructions)(?=[\s>])")
 
@@ -95,9 +96,10 @@ def digest_of(files: Mapping[str, str]) -> str:
 # ---------------------------------------------------------------- changes
 
 
-def changes(before: Mapping[str, str], now: Mapping[str, str]) -> str | None:
+def changes(before: Mapping[str, str], now: Mapping[str, str], *, later: bool = False) -> str | None:
     """A note for the tail about what differs between two states of the files, at most `MAX_NOTE_CHARS` long; None if
-    nothing does. It carries the digest of the new state: `told_state` reads it back."""
+    nothing does. It carries the digest of the new state (`told_state` reads it back), and if `before` is not the
+    frozen state but one that was told `later`, the digest of that too."""
     if digest_of(before) == digest_of(now):
         return None
     parts = [f"{path}: removed, it no longer holds." for path in before if path not in now]
@@ -108,8 +110,9 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> str | None:
             parts.append(f"{path}: changed:\n{changed_part(before[path], text)}")
     if not parts:
         parts.append(f"The order changed; the last wins: {', '.join(now)}")
+    since = f' since="{digest_of(before)}"' if later else ""
     head = (
-        f'<instructions-changed state="{digest_of(now)}">\n'
+        f'<instructions-changed state="{digest_of(now)}"{since}>\n'
         "The standing instructions were edited after this session began. This holds now (- old line, + new line):"
     )
     tail = "</instructions-changed>"
@@ -119,8 +122,20 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> str | None:
 
 def told_state(note: str) -> str | None:
     """The digest that a note of `changes` carries."""
-    found = re.match(r'<instructions-changed state="([0-9a-f]+)">', note)
+    found = _CHANGED.match(note)
     return found.group(1) if found else None
+
+
+def is_unbroken(notes: Sequence[str]) -> bool:
+    """Whether the last of these notes tells, with those before it that it builds on, all that changed."""
+    for i in range(len(notes) - 1, -1, -1):
+        found = _CHANGED.match(notes[i])
+        since = found.group(2) if found else None
+        if since is None:
+            return True
+        if i == 0 or told_state(notes[i - 1]) != since:
+            return False
+    return True
 
 
 def _quiet_note(text: str) -> str:

@@ -60,8 +60,8 @@ class ContextEngine:
         async def load(context: ToolContext) -> Catalog:
             return await self._prefixes.skills(context.cwd)
 
-        async def on_activate(context: ToolContext, skill: Skill, trigger: str) -> None:
-            activate(seat, skill, trigger)
+        async def on_activate(context: ToolContext, skill: Skill, trigger: str, text: str) -> None:
+            activate(seat, skill, trigger, text)
 
         seat.toolbox.bring(
             extra=(
@@ -89,16 +89,15 @@ class ContextEngine:
         if skill is None:
             known = ", ".join(s.name for s in catalog.skills[:20]) or "none"
             raise Fault("invalid_params", f"There is no skill {name!r}.", hint=f"skills here: {known}", path="name")
+        text = render(skill, arguments)
         if skill.mode == "inline":
-            activate(seat, skill, "user_slash")
-        return Activation(
-            render(skill, arguments), Origin("skill_activation", trigger="user_slash", variant=skill.name)
-        )
+            activate(seat, skill, "user_slash", text)
+        return Activation(text, Origin("skill_activation", trigger="user_slash", variant=skill.name))
 
 
-def activate(seat: Seat, skill: Skill, trigger: str) -> None:
-    """Writes down that a skill came into use; an inline one is pinned by it."""
-    body = render(skill) if skill.mode == "inline" else None
+def activate(seat: Seat, skill: Skill, trigger: str, text: str) -> None:
+    """Writes down that a skill came into use; an inline one is pinned by it, as `text`, which the model was shown."""
+    body = text if skill.mode == "inline" else None
     seat.agent.append(
         SkillActivate(time=seat.agent.clock.now_ms(), name=skill.name, mode=skill.mode, trigger=trigger, body=body)
     )

@@ -25,8 +25,3 @@ class TailNotes(Protocol):
     async def before_turn(self, agent: Agent, inputs: Sequence[Message]) -> Notes:
         """Never raises for what it looks at."""
         ...
-
-
-class NoNotes:
-    async def before_turn(self, agent: Agent, inputs: Sequence[Message]) -> Notes:
-        return Notes()

@@ -16,7 +16,7 @@ from sidecar import ids
 from sidecar.agent.runtime import Agent
 from sidecar.instructions.discovery import load
 from sidecar.instructions.prefix import join
-from sidecar.instructions.standing import changes, date_note, digest_of, files_in, told_date, told_state
+from sidecar.instructions.standing import changes, date_note, digest_of, files_in, is_unbroken, told_date, told_state
 from sidecar.memory.section import ids_in
 from sidecar.memory.service import TurnRecall
 from sidecar.sessions.notes import Notes
@@ -66,10 +66,13 @@ class PrefixMaker:
 
 
 class SessionNotes:
-    """Before a turn of one session's main agent: the date, edits of the instructions, what memory recalls."""
+    """Before a turn of one agent: the date, edits of the instructions, and, for real user input, what memory
+    recalls."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, *, recalls: bool = True) -> None:
         self._services = services
+        self._recalls = recalls
+        self._files: Mapping[str, str] = {}
         self._told = ToldNotes()
 
     async def before_turn(self, agent: Agent, inputs: Sequence[Message]) -> Notes:
@@ -98,13 +101,20 @@ class SessionNotes:
         state = agent.state
         frozen = files_in(state.standing)
         now = (await to_thread.run_sync(load, Path(state.cwd), self._services.user_home)).files
-        told = self._told.last(state, INSTRUCTIONS)
-        known = told_state(told) if told is not None else digest_of(frozen)
-        return None if digest_of(now) == known else changes(frozen, now) or _as_at_first(frozen)
+        notes = self._told.notes(state, INSTRUCTIONS)
+        known = told_state(notes[-1]) if notes else digest_of(frozen)
+        unbroken = is_unbroken(notes)
+        state_now = digest_of(now)
+        if state_now == known and unbroken:
+            return None
+        told, self._files = self._files, now
+        if notes and unbroken and state_now != digest_of(frozen) and digest_of(told) == known:
+            return changes(told, now, later=True)
+        return changes(frozen, now) or _as_at_first(frozen)
 
     async def _recall(self, agent: Agent, inputs: Sequence[Message]) -> TurnRecall | None:
         own = [m.text for m in inputs if m.origin is None or m.origin.kind == "user"]
-        if not own or not agent.settings.memory.recall:
+        if not own or not self._recalls or not agent.settings.memory.recall:
             return None
         state = agent.state
         return await self._services.memory.recall_for_turn(Path(state.cwd), "\n".join(own), ids_in(state.standing))
@@ -122,23 +132,28 @@ class SessionNotes:
 
 
 class ToldNotes:
-    """The last note of each kind that is still in the context. While the context only grows, each message is looked
-    at once."""
+    """The notes of each kind that are still in the context. While the context only grows, each message is looked at
+    once."""
 
     def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
+        self._notes: dict[str, list[str]] = {}
         self._seen = 0
         self._rewrites = -1
 
     def last(self, state: State, variant: str) -> str | None:
+        notes = self.notes(state, variant)
+        return notes[-1] if notes else None
+
+    def notes(self, state: State, variant: str) -> Sequence[str]:
+        """In order."""
         if state.rewrites != self._rewrites or len(state.entries) < self._seen:
-            self._texts, self._seen, self._rewrites = {}, 0, state.rewrites
+            self._notes, self._seen, self._rewrites = {}, 0, state.rewrites
         for i in range(self._seen, len(state.entries)):
             origin = state.entries[i].message.origin
             if origin is not None and origin.kind == "injection" and origin.variant is not None:
-                self._texts[origin.variant] = state.entries[i].message.text
+                self._notes.setdefault(origin.variant, []).append(state.entries[i].message.text)
         self._seen = len(state.entries)
-        return self._texts.get(variant)
+        return self._notes.get(variant, ())
 
 
 def _as_at_first(frozen: Mapping[str, str]) -> str:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import structlog
 
 from protocol.chat import CompactResult, HostMessage
 from protocol.info import ContextInfo, Recovered, SessionInfo
+from protocol.memory import Fact
 from protocol.messages import Origin, Part, ToolSpec
 from record_store.backend import MAIN_AGENT
 from record_store.errors import StoreError
 from record_store.fold import State
-from record_store.records import Clear, ConfigUpdate, Record, ToolsSnapshot, Undo
+from record_store.records import Clear, ConfigUpdate, MemoryWrite, Record, ToolsSnapshot, Undo
 from sidecar.agent.repair import records_to_settle
 from sidecar.agent.runtime import Agent
 from sidecar.agent.turn import TurnHandle
@@ -283,8 +284,9 @@ class Session:
         if records:
             self._append(*records)
         compaction = await self.main.compaction.settle_on_resume()
+        below = await self._agents.settle()
         await self._sync()
-        return [*found, *settled, *([compaction] if compaction is not None else [])]
+        return [*found, *settled, *([compaction] if compaction is not None else []), *below]
 
     async def end(self, *, close: bool) -> None:
         """Ends turns as cancelled and background work, writes everything down and lets the log go. With `close` the
@@ -303,6 +305,16 @@ class Session:
             await self.desk.opened.close()
         except StoreError as error:
             _log.warning("session_not_synced", session_id=self.session_id, error=str(error))
+
+    def note_memory(self, fact: Fact, op: Literal["create", "update", "forget"]) -> None:
+        """A host changed a fact of this session's project: the log tells of it. The fact itself is stored already."""
+        record = MemoryWrite(
+            time=self._now(), fact_id=fact.id, revision=fact.revision, scope=fact.scope, op=op, by="host"
+        )
+        try:
+            self._append(record)
+        except Fault as fault:
+            _log.warning("memory_write_not_logged", session_id=self.session_id, reason=fault.reason)
 
     async def save_info(self) -> None:
         """Brings `session.json` up to date."""

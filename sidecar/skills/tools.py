@@ -14,8 +14,9 @@ from sidecar.tools.port import Tool, ToolContext, ToolOutcome
 LoadCatalog = Callable[[ToolContext], Awaitable[Catalog]]
 """The skills as they are now: a skill that was edited is used as edited, whatever the frozen index says."""
 
-OnActivate = Callable[[ToolContext, Skill, str], Awaitable[None]]
-"""Called before an inline skill's body is returned and before a sub-agent starts; last the trigger, `model`."""
+OnActivate = Callable[[ToolContext, Skill, str, str], Awaitable[None]]
+"""Called before an inline skill's body is returned and before a sub-agent starts; then the trigger, `model`, and the
+skill's text with its arguments."""
 
 
 class SubagentRunner(Protocol):
@@ -61,14 +62,14 @@ def run_skill_tool(load: LoadCatalog, run_subagent: SubagentRunner | None, on_ac
             return _unknown(str(arguments["name"]), catalog)
         text = render(skill, str(arguments.get("arguments") or ""))
         if skill.mode == "inline":
-            await on_activate(context, skill, "model")
+            await on_activate(context, skill, "model", text)
             return ToolOutcome.text(text)
         if run_subagent is None:
             return ToolOutcome.error(
                 f"The skill {skill.name} runs as a sub-agent, and none can be started from here. "
                 "read_skill shows what it would do."
             )
-        await on_activate(context, skill, "model")
+        await on_activate(context, skill, "model", text)
         return await run_subagent(context, skill, text)
 
     return Tool(spec=RUN_SKILL, run=run, main_argument="name")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from protocol import memory
 from protocol.common import SessionParams
@@ -40,10 +41,16 @@ class ContextHandlers:
         return await self._memory.get(await self._cwd(p), p.id)
 
     async def save(self, peer: Peer, p: memory.SaveParams) -> memory.FactResult:
-        return await self._memory.save(await self._cwd(p), p.fact, fact_id=p.id, expected_revision=p.expected_revision)
+        saved = await self._memory.save(await self._cwd(p), p.fact, fact_id=p.id, expected_revision=p.expected_revision)
+        await self._note(p, saved.fact, "create" if p.id is None else "update")
+        return saved
 
     async def forget(self, peer: Peer, p: memory.ForgetParams) -> memory.ForgetResult:
-        return await self._memory.forget(await self._cwd(p), p.id, expected_revision=p.expected_revision)
+        cwd = await self._cwd(p)
+        fact = (await self._memory.get(cwd, p.id)).fact
+        result = await self._memory.forget(cwd, p.id, expected_revision=p.expected_revision)
+        await self._note(p, fact, "forget")
+        return result
 
     async def recall(self, peer: Peer, p: memory.RecallParams) -> memory.RecallResult:
         return await self._memory.recall(await self._cwd(p), p.query, limit=p.limit)
@@ -54,6 +61,17 @@ class ContextHandlers:
     async def run_skill(self, peer: Peer, p: SkillRunParams) -> SkillRunResult:
         session = await self._manager.active(p.session_id)
         return SkillRunResult(turn_id=(await session.run_skill(p.name, p.arguments or "")).turn_id)
+
+    async def _note(
+        self, p: memory.ProjectParams, fact: memory.Fact, op: Literal["create", "update", "forget"]
+    ) -> None:
+        """The log of a session that is open here tells of what was changed through it."""
+        if p.session_id is not None and self._manager.slot(p.session_id) is not None:
+            try:
+                session = await self._manager.active(p.session_id)
+            except Fault:
+                return
+            session.note_memory(fact, op)
 
     async def _cwd(self, p: memory.ProjectParams) -> Path:
         """The directory whose memory is meant. Raises `invalid_params`, `session_not_found`."""

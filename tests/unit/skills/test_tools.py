@@ -33,7 +33,8 @@ class Session:
     async def load(self, context: ToolContext) -> Catalog:
         return self.catalog
 
-    async def on_activate(self, context: ToolContext, skill: Skill, trigger: str) -> None:
+    async def on_activate(self, context: ToolContext, skill: Skill, trigger: str, text: str) -> None:
+        assert skill.body in text
         self.activated.append((context.agent_id, skill.name, trigger))
 
     async def run_subagent(self, context: ToolContext, skill: Skill, prompt: str) -> ToolOutcome:
