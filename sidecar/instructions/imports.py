@@ -38,9 +38,11 @@ def _without_fences(text: str) -> str:
 
 
 def names_a_file(target: str) -> bool:
-    """Whether a target that leads nowhere was meant as a file: `@docs/style.md` was, `@alice` and `@types/node` were
-    not."""
+    """Whether a target that leads nowhere was meant as a file: `@docs/style.md` and `@/etc/hosts` were, `@alice` and
+    `@types/node` were not."""
     name = PurePosixPath(target).name
+    if name and target.startswith(("/", "~/", "./", "../")):
+        return True
     return bool(PurePosixPath(name).suffix) and not name.endswith(".")
 
 
