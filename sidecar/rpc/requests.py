@@ -39,14 +39,13 @@ class Requests:
         self._gone = False
 
     async def call(self, method: str, params: Any, request_id: str | None) -> Any:
-        """The host's `result`. Raises `PeerError`, `PeerGone`; cancelled, it forgets the call."""
+        """The host's `result`. Raises `PeerError`, `PeerGone`; cancelled, it forgets the call. A call that is open at
+        this host already is sent once more, and one answer settles both."""
         request_id = request_id or new_request_id()
         if self._gone:
             raise PeerGone
-        if request_id in self._open:
-            raise ValueError(f"{request_id} is open at this host already")
         payload = codec.request(request_id, method, params)
-        waiting = self._open[request_id] = _Open()
+        waiting = self._open.setdefault(request_id, _Open())
         try:
             self._send(payload)
             await waiting.settled.wait()

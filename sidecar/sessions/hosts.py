@@ -62,9 +62,16 @@ class Hosts:
         """A client was attached: it gets the requests that are still open and that it can answer."""
         self.ever_approves |= client.can_approve
         self.ever_answers |= client.can_answer
+        self._send_open(client)
+
+    def _send_open(self, client: Client) -> None:
         for request in tuple(self._open.values()):
-            if request.send is not None and client.id not in request.asked and request.may_answer(client):
-                request.send(client)
+            if request.send is None or client.id in request.asked or not request.may_answer(client):
+                continue
+            if request.method == "tool.call" and request.asked:
+                # Another one is running it; it must not be run twice.
+                continue
+            request.send(client)
 
     def gone(self, client_id: str) -> None:
         for request in self._open.values():
@@ -85,6 +92,9 @@ class Hosts:
             and self._owners.get(t.name) != client.id
         ]
         self._owners = {t.name: self._owners[t.name] for t in kept} | dict.fromkeys(mine, client.id)
+        if client.id in self._hub.clients:
+            # Calls that wait for a host which went can be answered by this one now.
+            self._send_open(client)
         return tuple(sorted([*kept, *mine.values()], key=lambda t: t.name))
 
     def owns(self, client_id: str, tools: Iterable[ToolSpec]) -> bool:

@@ -153,7 +153,7 @@ class Confinement:
 
     def _open_file(self, path: str) -> int:
         parent, name = os.path.split(path)
-        if not name:
+        if not name or path in self.roots:
             raise Refused(f"`{self.shown(path)}` is a directory; use list_dir.")
         with self.directory(parent) as folder:
             where = {"dir_fd": folder} if folder >= 0 else {}
