@@ -48,6 +48,7 @@ def serve() -> tuple[Any, str]:
     params.port = 0
     params.hostnames = ["127.0.0.1"]
     params.warmup = False
+    params.verbosity = 1  # errors only: the timeline is to be read
     # One thread: several wait for each other by spinning, and on a busy machine that is ten times slower, not faster.
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     server = xllamacpp.Server(params)
