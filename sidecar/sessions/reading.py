@@ -100,7 +100,7 @@ class Reading:
     async def tools(self, session_id: str) -> tuple[ToolSpec, ...]:
         """The tools that the model is offered; of a session that is not open here, those of its host."""
         if self._manager.slot(session_id) is not None:
-            return (await self._manager.active(session_id)).main.toolbox.specs()
+            return await (await self._manager.active(session_id)).tools()
         return (await self.state(session_id, MAIN_AGENT)).tools
 
     async def context(self, session_id: str, agent_id: str) -> ContextInfo:

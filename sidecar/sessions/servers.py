@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from sidecar.tools.mcp.pool import McpPool
 
 
+LIST_S = 10.0
+"""How long a host that asks for the tools waits for servers that start."""
+
+
 class Servers:
     """Loads the `mcp` package only when a server is configured."""
 
@@ -27,20 +32,38 @@ class Servers:
         self._environment = environment
         self._settings = Mcp()
         self._pool: McpPool | None = None
+        self._changing = anyio.Lock(fast_acquire=True)
+        self._closed = False
+
+    async def before_listing(self, desk: Desk, seat: Seat) -> None:
+        """Between turns: starts what the next one would start, so that its tools can be shown before it, and waits for
+        it, not long."""
+        with anyio.move_on_after(LIST_S):
+            await self._bring_about(desk, seat)
+            if self._pool is not None:
+                await self._pool.ready()
+        if seat.agent.state.open_turn is None:
+            self._offer(desk, seat)
 
     async def before_turn(self, desk: Desk, seat: Seat) -> None:
         """Starts, restarts or ends servers as the settings say, waits for them (bounded), and offers their tools."""
-        wanted = seat.agent.settings.mcp
-        if wanted != self._settings:
-            await self.close()
-            self._settings = wanted
-            if wanted.servers:
-                self._pool = await self._open(wanted, desk, seat)
+        await self._bring_about(desk, seat)
         if self._pool is not None:
             await self._pool.ready()
             self._offer(desk, seat)
         elif seat.toolbox.server_tools:
             self._offer(desk, seat)
+
+    async def _bring_about(self, desk: Desk, seat: Seat) -> None:
+        """The servers are those that the settings name."""
+        async with self._changing:
+            wanted = seat.agent.settings.mcp
+            if wanted == self._settings:
+                return
+            await self._end()
+            self._settings = wanted
+            if wanted.servers and not self._closed:
+                self._pool = await self._open(wanted, desk, seat)
 
     async def _open(self, wanted: Mcp, desk: Desk, seat: Seat) -> McpPool:
         async def ask(question: str, options: tuple[str, ...] | None) -> str | None:
@@ -79,7 +102,12 @@ class Servers:
         return self._pool.stand_in(name) if self._pool is not None else None
 
     async def close(self) -> None:
-        """On return no server runs any more."""
+        """On return no server runs any more, and none will."""
+        self._closed = True
+        async with self._changing:
+            await self._end()
+
+    async def _end(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.aclose()

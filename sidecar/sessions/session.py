@@ -270,6 +270,12 @@ class Session:
             self.main.compaction.on_context_changed()
             await self._settle()
 
+    async def tools(self) -> tuple[ToolSpec, ...]:
+        """What the model is offered; between turns, what the next one will offer."""
+        if self.turns.idle:
+            await self.desk.servers.before_listing(self.desk, self.main)
+        return self.main.toolbox.specs()
+
     async def attach(self, client: Client, after_event: str | None) -> tuple[int, bool]:
         """Events from `after_event` on, and open requests that this client can answer."""
         replayed = await self.desk.hub.attach(client, after_event)
