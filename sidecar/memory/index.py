@@ -18,10 +18,11 @@ B: Final = 0.75
 
 COMMON_SHARE: Final = 0.2
 COMMON_FROM: Final = 500
-"""A term that is in more facts than this, and in more than this share of all, finds none: it only adds to the score
-of what rarer terms found."""
+COMMON_AFTER: Final = 32
+"""A term that is in more facts than `COMMON_FROM`, and in more than this share of all, finds none once rarer terms
+found `COMMON_AFTER`: it only adds to the score of these."""
 
-MAX_VISITS: Final = 6_000
+MAX_VISITS: Final = 10_000
 """Postings looked at for one query, rare terms first: what is left then are the terms that tell the least."""
 
 
@@ -73,7 +74,8 @@ def search(indexes: Sequence[Index], terms: Sequence[str]) -> list[tuple[dict[st
         if visits <= 0:
             break
         weight = math.log(1 + (size - n + 0.5) / (n + 0.5)) * (K1 + 1)
-        common = n > COMMON_FROM and n > COMMON_SHARE * size
+        found = sum(len(scores) for scores, _ in tables)
+        common = n > COMMON_FROM and n > COMMON_SHARE * size and found >= COMMON_AFTER
         for index, (scores, matched) in zip(indexes, tables, strict=True):
             postings = index.postings.get(terms[position], {})
             keys = [key for key in scores if key in postings] if common else postings

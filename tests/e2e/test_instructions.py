@@ -191,7 +191,7 @@ async def test_the_date_comes_once_in_the_tail() -> None:
             dated = [t for r, t in llm.requests[-1].texts if re.search(r"\b20\d\d-\d\d-\d\d\b", t)]
             assert len(dated) == 1
             assert not re.search(r"\b20\d\d-\d\d-\d\d\b", system_of(llm.requests[-1]))
-            assert [t for r, t in llm.requests[-1].texts if r == "user"][0] == dated[0]
+            assert next(t for r, t in llm.requests[-1].texts if r == "user") == dated[0]
             context = (await sidecar.client.sessions.messages(sid, view="context")).messages
             assert [(m.origin.kind, m.origin.variant) for m in context if m.origin] == [("injection", "date")]
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from sidecar.memory.index import COMMON_FROM, Index, search
+from sidecar.memory.index import COMMON_AFTER, COMMON_FROM, Index, search
 
 
 def scored(indexes: list[Index], *terms: str) -> dict[str, float]:
@@ -60,11 +60,12 @@ def test_nothing_in_nothing() -> None:
     assert scored([build(("a", "red"))]) == {}
 
 
-def test_a_term_of_a_large_store_that_is_everywhere_finds_nothing_but_adds_to_what_is_found() -> None:
+def test_a_term_of_a_large_store_that_is_everywhere_only_adds_to_what_rarer_ones_found() -> None:
     index = Index()
     for n in range(COMMON_FROM + 1):
-        index.put(f"d{n}", ["service", f"name{n}"])
-    assert scored([index], "service") == {}
-    found = scored([index], "service", "name7")
-    assert found.keys() == {"d7"}
-    assert found["d7"] > scored([index], "name7")["d7"]
+        index.put(f"d{n}", ["service", "rare" if n < COMMON_AFTER else f"name{n}"])
+    assert len(scored([index], "service")) == COMMON_FROM + 1
+    found = scored([index], "service", "rare")
+    assert found.keys() == {f"d{n}" for n in range(COMMON_AFTER)}
+    assert found["d7"] > scored([index], "rare")["d7"]
+    assert len(scored([index], "service", "name40")) == COMMON_FROM + 1
