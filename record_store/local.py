@@ -133,6 +133,7 @@ class LocalStore:
         self._on_dirty = on_dirty
         self._catalog = catalog.Catalog(self._sessions, self._rebuild)
         self._listing = anyio.Lock()
+        self._put_back: set[str] = set()
         self._swept = False
 
     async def create(self, session_id: str, info: SessionInfo, *records: Record) -> LocalOpenSession:
@@ -199,6 +200,10 @@ class LocalStore:
         except BaseException:
             held.release()
             raise
+        if session_id in self._put_back:
+            # A list came first: who opens the session is told all the same.
+            self._put_back.discard(session_id)
+            recovered = recovered or [_REBUILT]
         return LocalOpenSession(paths, held, recovered, self._on_dirty)
 
     async def read(self, session_id: str) -> LocalSession:
@@ -264,11 +269,15 @@ class LocalStore:
             return None
         try:
             catalog.write_info(paths.info, info)
+            self._put_back.add(session_id)
         except OSError:
             pass
         finally:
             held.release()
         return info
+
+
+_REBUILT = Recovered(kind="session_file", detail="session.json was lost or damaged and is rebuilt from the log")
 
 
 def stored_state(paths: SessionPaths, session_id: str, agent_id: str) -> State:
@@ -310,12 +319,11 @@ def _mend_session(paths: SessionPaths, session_id: str) -> list[Recovered]:
     info = catalog.read_info(paths.info)
     if info is not None and info.session_id == session_id:
         return []
-    lost = "damaged" if paths.info.exists() else "lost"
     try:
         catalog.write_info(paths.info, catalog.info_of(stored_state(paths, session_id, MAIN_AGENT), session_id))
     except SessionNotFound:
-        return [Recovered(kind="session_file", detail=f"session.json was {lost}, and so was the main log")]
-    return [Recovered(kind="session_file", detail=f"session.json was {lost} and is rebuilt from the log")]
+        return [Recovered(kind="session_file", detail="session.json was lost or damaged, and the main log is gone")]
+    return [_REBUILT]
 
 
 def _rename_new(source: Path, target: Path, session_id: str) -> None:
