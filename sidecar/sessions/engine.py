@@ -25,10 +25,13 @@ from sidecar.tools.port import ToolContext
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """A skill that the user activated: the text that becomes the turn's input, and where it came from."""
+    """A skill that the user activated: the text that becomes the turn's input, and where it came from. With `skill`
+    an agent of its own follows it, on `prompt`, before the turn's first step."""
 
     text: str
     origin: Origin
+    skill: Skill | None = None
+    prompt: str = ""
 
 
 class ContextEngine:
@@ -90,9 +93,11 @@ class ContextEngine:
             known = ", ".join(s.name for s in catalog.skills[:20]) or "none"
             raise Fault("invalid_params", f"There is no skill {name!r}.", hint=f"skills here: {known}", path="name")
         text = render(skill, arguments)
-        if skill.mode == "inline":
-            activate(seat, skill, "user_slash", text)
-        return Activation(text, Origin("skill_activation", trigger="user_slash", variant=skill.name))
+        origin = Origin("skill_activation", trigger="user_slash", variant=skill.name)
+        activate(seat, skill, "user_slash", text)
+        if skill.mode == "subagent":
+            return Activation(f"/{skill.name} {arguments}".strip(), origin, skill, text)
+        return Activation(text, origin)
 
 
 def activate(seat: Seat, skill: Skill, trigger: str, text: str) -> None:

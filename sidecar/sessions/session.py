@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import anyio
@@ -11,19 +12,20 @@ import structlog
 from protocol.chat import CompactResult, HostMessage
 from protocol.info import ContextInfo, Recovered, SessionInfo
 from protocol.memory import Fact
-from protocol.messages import Origin, Part, ToolSpec
+from protocol.messages import Message, Origin, Part, TextPart, ToolSpec
 from record_store.backend import MAIN_AGENT
 from record_store.errors import StoreError
 from record_store.fold import State
-from record_store.records import Clear, ConfigUpdate, MemoryWrite, Record, ToolsSnapshot, Undo
+from record_store.records import AppendMessage, Clear, ConfigUpdate, MemoryWrite, Record, ToolsSnapshot, Undo
+from sidecar import ids
 from sidecar.agent.repair import records_to_settle
 from sidecar.agent.runtime import Agent
-from sidecar.agent.turn import TurnHandle
+from sidecar.agent.turn import Turn, TurnHandle
 from sidecar.approvals.rules import policy_of
 from sidecar.errors import Fault
 from sidecar.sessions import content as border
 from sidecar.sessions.assembly import Desk, Seat
-from sidecar.sessions.engine import ContextEngine
+from sidecar.sessions.engine import Activation, ContextEngine
 from sidecar.sessions.info import session_info
 from sidecar.sessions.notes import TailNotes
 from sidecar.sessions.ports import Client
@@ -32,6 +34,7 @@ from sidecar.sessions.subagents import SubAgents
 from sidecar.sessions.turns import Turns, outcome_of
 from sidecar.settings import merge
 from sidecar.store_errors import store_fault
+from sidecar.tools.port import ToolContext
 
 _log = structlog.get_logger("sidecar.sessions")
 
@@ -49,7 +52,8 @@ class Session:
         self._seeding = Seeding(main, desk.opened.blobs)
         self._agents = SubAgents(desk, engine, lambda: main)
         engine.equip(desk, main, self._agents)
-        self.turns = Turns(main.agent, desk.tasks, notes, self._turn_ended, self._prepare)
+        self.turns = Turns(main.agent, desk.tasks, notes, self._turn_ended, self._prepare, self._follow_skill)
+        self._to_follow: dict[str, Activation] = {}
         self.last_active = desk.services.clock.monotonic()
         self._saved_at = 0
         # Inputs enter in the order in which they came, whatever it takes to put their images away.
@@ -94,6 +98,7 @@ class Session:
         history: Sequence[HostMessage] | None = None,
         client_message_id: str | None = None,
         origin: Origin | None = None,
+        turn_id: str | None = None,
     ) -> TurnHandle:
         """Takes an input in; its turn runs now or after those before it. A message that was taken in before gives
         its turn, finished or not."""
@@ -111,7 +116,7 @@ class Session:
         known = self.state.client_ids.get(client_message_id) if client_message_id is not None else None
         if known is not None:
             return self._known_turn(known)
-        return await self.turns.accept(parts, origin=origin, client_message_id=client_message_id)
+        return await self.turns.accept(parts, origin=origin, client_message_id=client_message_id, turn_id=turn_id)
 
     def _known_turn(self, turn_id: str) -> TurnHandle:
         running = self.turns.handle(turn_id)
@@ -136,7 +141,42 @@ class Session:
         """The user's own activation of a skill: a turn with what the skill says."""
         self.require_model()
         active = await self._engine.activation(self.main, name, arguments)
-        return await self.send(active.text, origin=active.origin)
+        turn_id = ids.new("turn")
+        if active.skill is not None:
+            self._to_follow[turn_id] = active
+        try:
+            return await self.send(active.text, origin=active.origin, turn_id=turn_id)
+        except BaseException:
+            self._to_follow.pop(turn_id, None)
+            raise
+
+    async def _follow_skill(self, turn: Turn) -> None:
+        """A skill that the user activated and that runs as a sub-agent: its answer stands before the first step."""
+        active = self._to_follow.pop(turn.turn_id, None)
+        if active is None or active.skill is None:
+            return
+        agent = self.main.agent
+        context = ToolContext(
+            session_id=self.session_id,
+            agent_id=MAIN_AGENT,
+            turn_id=turn.turn_id,
+            tool_call_id=ids.new("call"),
+            cwd=Path(self.state.cwd),
+            roots=(),
+            settings=agent.settings.tools,
+            environment={},
+        )
+        outcome = await self._agents.run(context, active.skill, active.prompt)
+        said = "\n".join(part.text for part in outcome.content if isinstance(part, TextPart))
+        text = f'<skill-answer name="{active.skill.name}">\n{said}\n</skill-answer>'
+        message = Message(
+            id=ids.new("msg"),
+            role="user",
+            content=(TextPart(text),),
+            time=self._now(),
+            origin=Origin("injection", variant="skill_answer"),
+        )
+        self._append(AppendMessage(time=self._now(), message=message, turn_id=turn.turn_id))
 
     def require_model(self) -> None:
         """Raises `no_provider` when no model can be asked."""

@@ -40,10 +40,13 @@ class Turns:
         notes: TailNotes,
         on_end: Callable[[], None],
         prepare: Callable[[], Awaitable[None]],
+        opening: Callable[[Turn], Awaitable[None]] | None = None,
     ) -> None:
-        """`prepare` is awaited before a turn begins, inside of what a cancel ends; `on_end` is called after its end."""
+        """`prepare` is awaited before a turn begins and `opening` before its first step, both inside of what a cancel
+        ends; `on_end` is called after its end."""
         self._agent = agent
         self._prepare = prepare
+        self._opening = opening
         self._tasks = tasks
         self._notes = notes
         self._on_end = on_end
@@ -192,6 +195,8 @@ class Turns:
                 await self._begin(turn)
                 begun = True
                 if not handle.cancelled and not self._stopping:
+                    if self._opening is not None:
+                        await self._opening(turn)
                     outcome = await run_turn(self._agent, turn)
         except ProviderError as error:
             outcome = of_provider_error(error)
