@@ -29,6 +29,9 @@ async def look(call: HostCall) -> str:
     return f"seen {call.arguments['n']}"
 
 
+SUMMARY = "<summary>\nThe user asked for many things and all of them were done; the tools were asked twice.\n</summary>"
+
+
 def picture(size: int = 0) -> ImagePart:
     """A PNG; with `size`, so many bytes of data after it (which readers of PNG ignore)."""
     return ImagePart(media_type="image/png", data=base64.b64encode(base64.b64decode(PNG) + bytes(size)).decode())
@@ -37,7 +40,9 @@ def picture(size: int = 0) -> ImagePart:
 def script(request: dict[str, Any], n: int) -> Reply:
     last = request["messages"][-1]
     text = json.dumps(last.get("content"))
-    if last["role"] == "tool" or "summar" in text.lower():
+    if "<summary>" in text or "summary" in text.lower():
+        return Reply(SUMMARY)
+    if last["role"] == "tool":
         return Reply(f"answer {n}")
     if "tools please" in text:
         return Reply("looking", tool_calls=[call("look", {"n": n}, f"a{n}"), call("look", {"n": n + 1}, f"b{n}")])
@@ -109,6 +114,8 @@ async def test_every_operation_only_appends_and_every_line_is_sound() -> None:
                 "steer": lambda: client.chat.steer(sid, "steered"),
                 "title": lambda: client.sessions.configure(sid, title="named"),
                 "config": lambda: client.sessions.configure(sid, config={"loop_control": {"max_steps": 9}}),
+                "much": lambda: client.chat.run(sid, "word " * 6000),
+                "more": lambda: client.chat.run(sid, "word " * 2000),
                 "compact": lambda: client.chat.compact(sid),
                 "fork": lambda: client.sessions.fork(sid),
                 "clear": lambda: client.chat.clear(sid),
@@ -118,11 +125,7 @@ async def test_every_operation_only_appends_and_every_line_is_sound() -> None:
                 "after resume": lambda: client.chat.run(sid, "tools please"),
             }
             for what, step in steps.items():
-                try:
-                    await step()
-                except SidecarError as error:
-                    assert error.reason in ("compaction_failed",), f"{what}: {error}"
-                await until(lambda: sidecar.client and True)
+                await step()
                 while (await client.sessions.get(sid)).state == "running":
                     await anyio.sleep(0.01)
                 log.check(what)

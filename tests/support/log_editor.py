@@ -1,4 +1,4 @@
-"""What somebody does to a `wire.jsonl` with an editor, and what a log must keep to; independent of the code under test."""
+"""What somebody does to a `wire.jsonl` with an editor, and what a log must keep to. Independent of our code."""
 
 from __future__ import annotations
 
@@ -11,10 +11,34 @@ from zlib import crc32
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # a red dot
 RECORD_TYPES = frozenset(
-    """metadata config.update tools.snapshot turn.begin turn.end step.begin step.end context.append_message
-    context.rewrite compaction.start compaction.summary context.apply_compaction compaction.cancel context.undo
-    context.clear context.host_revision llm.request llm.usage model.window_learned tool.approval todo.update
-    skill.activate memory.write agent.spawn agent.finish store.repair""".split()
+    (
+        "metadata",
+        "config.update",
+        "tools.snapshot",
+        "turn.begin",
+        "turn.end",
+        "step.begin",
+        "step.end",
+        "context.append_message",
+        "context.rewrite",
+        "compaction.start",
+        "compaction.summary",
+        "context.apply_compaction",
+        "compaction.cancel",
+        "context.undo",
+        "context.clear",
+        "context.host_revision",
+        "llm.request",
+        "llm.usage",
+        "model.window_learned",
+        "tool.approval",
+        "todo.update",
+        "skill.activate",
+        "memory.write",
+        "agent.spawn",
+        "agent.finish",
+        "store.repair",
+    )
 )
 _CRC = re.compile(rb',"crc":"([0-9a-f]{8})"\}\Z')
 
