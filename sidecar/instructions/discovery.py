@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from sidecar.instructions.imports import imports_of, is_relative, names_a_file
 from sidecar.instructions.standing import SourceFile, Standing, compose_standing
@@ -23,6 +25,10 @@ MAX_FILE_BYTES: Final = 64 * 1024
 MAX_TOTAL_CHARS: Final = 256 * 1024
 MAX_FILES: Final = 128
 MAX_NOTICES: Final = 50
+SETTLED_NS: Final = 2_000_000_000
+
+Signs: TypeAlias = "dict[Path, tuple[int, int, int, int] | None]"
+"""What tells that a file changed: times, size, inode; None for what is not there."""
 
 
 def load(cwd: Path, home: Path) -> Standing:
@@ -32,13 +38,55 @@ def load(cwd: Path, home: Path) -> Standing:
     names of `NAMES`; what a file imports stands before it. Nothing is read from outside the workspace root (for
     files of the home directory: from outside of that), links resolved. What could not be read is a notice.
     """
-    root, home = workspace_root(cwd), home.resolve()
+    return _read(workspace_root(cwd), cwd, home)[0]
+
+
+def _read(root: Path, cwd: Path, home: Path) -> tuple[Standing, frozenset[Path]]:
+    """The instructions, and every path that they depend on, there or not."""
+    home = home.resolve()
     reader = _Reader(root, home)
     for directory, bound in [(home, home), *((d, root) for d in directories_down(root, cwd.resolve()))]:
         for name in NAMES:
+            reader.looked_at.add(directory / name)
             if os.path.lexists(directory / name):
                 reader.read(directory / name, bound)
-    return compose_standing(reader.within_limit(), reader.notices)
+    return compose_standing(reader.within_limit(), reader.notices), frozenset(reader.looked_at)
+
+
+class Watched:
+    """The instructions for one directory, read again only when the status of a file says that one may have changed.
+    Not thread-safe."""
+
+    def __init__(self, cwd: Path, home: Path) -> None:
+        self._cwd = cwd
+        self._home = home
+        self._paths: frozenset[Path] = frozenset()
+        self._known: tuple[Path, Signs] | None = None
+        self._standing = compose_standing(())
+
+    def load(self) -> Standing:
+        """As `load`; the same object while nothing changed."""
+        root = workspace_root(self._cwd)
+        if self._known is None or self._known != (root, _signs(self._paths)):
+            began_ns = time.time_ns()
+            self._standing, self._paths = _read(root, self._cwd, self._home)
+            signs = _signs(self._paths)
+            # A file that changed just now may change again within the same tick of its file system's clock.
+            settled = all(sign is None or max(sign[:2]) < began_ns - SETTLED_NS for sign in signs.values())
+            self._known = (root, signs) if settled else None
+        return self._standing
+
+
+def _signs(paths: Iterable[Path]) -> Signs:
+    signs: Signs = {}
+    for path in paths:
+        try:
+            found = os.stat(path)
+        except (OSError, ValueError):
+            signs[path] = None
+        else:
+            signs[path] = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+    return signs
 
 
 class _Skipped(Exception):
@@ -52,6 +100,7 @@ class _Reader:
     root: Path
     home: Path
     found: list[SourceFile] = field(default_factory=list)
+    looked_at: set[Path] = field(default_factory=set)
     notices: list[str] = field(default_factory=list)
     _texts: dict[Path, str] = field(default_factory=dict)
     _depths: dict[Path, int] = field(default_factory=dict)
@@ -96,6 +145,7 @@ class _Reader:
 
     def _import(self, target: str, importer: Path, bound: Path, chain: tuple[Path, ...]) -> None:
         path = Path(os.path.normpath(importer.parent / target))
+        self.looked_at.add(path)
         meant = names_a_file(target)
         if not is_relative(target):
             problem = "an import is relative to the file that it stands in"

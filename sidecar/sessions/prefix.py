@@ -14,7 +14,7 @@ from protocol.messages import Message, Origin, TextPart
 from record_store.fold import State
 from sidecar import ids
 from sidecar.agent.runtime import Agent
-from sidecar.instructions.discovery import load
+from sidecar.instructions.discovery import Watched, load
 from sidecar.instructions.prefix import join
 from sidecar.instructions.standing import changes, date_note, digest_of, files_in, is_unbroken, told_date, told_state
 from sidecar.memory.section import ids_in
@@ -73,6 +73,7 @@ class SessionNotes:
         self._services = services
         self._recalls = recalls
         self._files: Mapping[str, str] = {}
+        self._watched: Watched | None = None
         self._told = ToldNotes()
 
     async def before_turn(self, agent: Agent, inputs: Sequence[Message]) -> Notes:
@@ -99,8 +100,10 @@ class SessionNotes:
         if not agent.settings.instructions.enabled:
             return None
         state = agent.state
+        if self._watched is None:
+            self._watched = Watched(Path(state.cwd), self._services.user_home)
+        now = (await to_thread.run_sync(self._watched.load)).files
         frozen = files_in(state.standing)
-        now = (await to_thread.run_sync(load, Path(state.cwd), self._services.user_home)).files
         notes = self._told.notes(state, INSTRUCTIONS)
         known = told_state(notes[-1]) if notes else digest_of(frozen)
         unbroken = is_unbroken(notes)

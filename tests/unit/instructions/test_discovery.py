@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.instructions.discovery import MAX_FILE_BYTES, MAX_TOTAL_CHARS, load
+from sidecar.instructions.discovery import MAX_FILE_BYTES, MAX_TOTAL_CHARS, Watched, load
 from sidecar.instructions.standing import Standing
 from sidecar.workspace import workspace_root
 
@@ -240,3 +240,27 @@ def test_what_is_no_text_is_a_notice_and_never_an_error(tree: Tree) -> None:
         "CLAUDE.local.md: is a link that leads nowhere",
         "a/b/AGENTS.md: is no regular file",
     )
+
+
+def test_watched_instructions_are_read_again_only_when_a_file_may_have_changed(tmp_path: Path) -> None:
+    home, work = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    (work / "AGENTS.md").write_text("one @more.md @later.md\n")
+    (work / "more.md").write_text("two\n")
+    past = 1_600_000_000
+    for path in (work / "AGENTS.md", work / "more.md"):
+        os.utime(path, (past, past))
+    watched = Watched(work, home)
+    assert watched.load().text == load(work, home).text
+    # What changed just now is not trusted to stay, whatever its mtime says.
+    (work / "more.md").write_text("new\n")
+    os.utime(work / "more.md", (past, past))
+    assert watched.load().text == load(work, home).text
+    for name, text in (("later.md", "three"), ("CLAUDE.md", "four")):
+        (work / name).write_text(text)
+        assert text in watched.load().text
+    (work / "CLAUDE.md").unlink()
+    (home / "AGENTS.md").write_text("five")
+    assert watched.load().text == load(work, home).text
+    assert "five" in watched.load().text
