@@ -213,7 +213,7 @@ _FILTER_STATUSES = frozenset({400, 403, 422, 451})
 _OVERFLOW_CODES = frozenset(
     {"context_length_exceeded", "exceed_context_size_error", "context_window_exceeded", "context_limit_exceeded",
      "model_context_window_exceeded", "string_above_max_length", "prompt_too_long", "max_context_length_exceeded",
-     "1261"}
+     "tokens_limit_reached", "1261"}
 )  # fmt: skip
 _OVERFLOW_TEXT = re.compile(
     r"maximum context length|maximum model length|max(imum)? context|context[ _-]?length[ _-]?exceeded|"
@@ -225,6 +225,7 @@ _OVERFLOW_TEXT = re.compile(
     r"exceeds? the maximum number of tokens|token count.{0,40}exceeds|exceeded model token limit|"
     r"reduce the length of the (messages|prompt|input)|context the overflows|context overflow|"
     r"max_new_tokens`? must be <=|range of input length should be|prompt exceeds max length|"
+    r"must have less than \d+ tokens|tokens in the prompt cannot exceed|body too large for .{1,60}max size: \d+ tokens|"
     r"decoder prompt \(length|exceed context window|"
     r"超出.{0,12}(长度|上下文)|(长度|上下文).{0,12}超(出|过|长)|prompt ?超长",
     re.IGNORECASE,
@@ -293,6 +294,11 @@ _WINDOW_PATTERNS = tuple(
         r"input length should be \[\d+, ?N\]",
         r"maximum (?:input|sequence) length (?:is|of) N",
         r"max(?:imum)? context[^.\d]{0,20}N",
+        r"context (?:length|size|window) limit \(?N",
+        r"less than N tokens",
+        r"max size: N tokens",
+        r"cannot exceed N",
+        r"\blimit is N",
         r"\bn_ctx ?[=:]? ?N",
     )
 )

@@ -50,6 +50,16 @@ OVERFLOWS: list[tuple[str, int, Any, int | None]] = [
      "140000 tokens (139000 of text input, 1000 in the output).", code=400), 131072),
     ("openrouter, raw", 400, error("Provider returned error", code=400, metadata={"raw": json.dumps(
         {"error": {"message": "prompt is too long: 200251 tokens > 200000 maximum"}}), "provider_name": "P"}), 200000),
+    ("cerebras", 400, error("Please reduce the length of the messages or completion. Current length is 12047 while limit is "
+     "8192", code="context_length_exceeded"), 8192),
+    ("inference server", 422, {"error": "Input validation error: `inputs` must have less than 4096 tokens. Given: 5000",
+     "error_type": "validation"}, 4096),
+    ("github", 413, error("Request body too large for gpt-4o model. Max size: 8000 tokens.", code="tokens_limit_reached"),
+     8000),
+    ("workers", 400, {"errors": [{"code": 5021, "message": "AiError: The estimated number of input and maximum output "
+     "tokens (5000) exceeded this model context window limit (4096)."}]}, 4096),
+    ("cohere", 400, {"message": "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 5000."
+     " Try using a shorter prompt."}, 4081),
     ("gemini", 400, [{"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "The input token count (1200000) "
      "exceeds the maximum number of tokens allowed (1048576)."}}], 1048576),
     ("kimi", 400, error("Invalid request: Your request exceeded model token limit: 131072",
