@@ -156,6 +156,26 @@ async def test_used_is_what_the_provider_counted(daemon: OneDaemon, dialect: str
         assert (await talk.client.sessions.get(talk.session_id)).used == 10_001
 
 
+async def test_before_any_report_it_is_an_estimate_of_everything(daemon: OneDaemon, dialect: str) -> None:
+    """Of system prompt and tools before the first word; and again after the context was rewritten."""
+    words = "Be kind and brief and true. " * 500
+
+    @host_tool("act", "Acts. " * 1_000, {})
+    async def act(call: HostCall) -> str:
+        return "done"
+
+    config = {"model": {"window": 200_000}}
+    replies = sequence(Reply("ok", prompt_tokens=9_000))
+    async with daemon.talk(dialect, replies, config=config, tools=[act], system_prompt=words) as talk:
+        used = (await talk.info()).used
+        assert 5_000 < used < 7_500
+        await talk.run("one")
+        assert (await talk.info()).used > 9_000
+        await talk.client.chat.undo(talk.session_id)
+        # In the model's own tokens, of which there are more than of ours, as it has just told.
+        assert used <= (await talk.info()).used < 9_000
+
+
 async def test_what_was_appended_since_is_estimated(daemon: OneDaemon, dialect: str) -> None:
     """In the middle of a step, with a large result waiting: used = last report + estimate of the result."""
     gate = Gate()

@@ -14,6 +14,7 @@ import pytest
 from protocol import events as e
 from protocol.errors import CODES
 from sidecar.client.host import HostCall, host_tool
+from tests.support.fake_dialects import Counts, anthropic_stream, openai_stream
 from tests.support.fake_llm import Gate, Reply, call, failure, sequence
 from tests.support.one_daemon import KEY, OneDaemon, Talk, one_daemon
 from tests.support.running import until
@@ -274,6 +275,68 @@ async def test_an_error_event_that_stays(daemon: OneDaemon, dialect: str, event:
         assert result.error is not None
         assert (result.error.reason, result.error.code) == (reason, CODES[reason])
         assert len(talk.requests) == 1
+
+
+async def test_an_error_event_that_stays_after_content(daemon: OneDaemon, dialect: str) -> None:
+    """The turn fails, and what was shown is not taken back."""
+    reply = Reply(events=[*_content(dialect), INVALID[dialect]])
+    async with daemon.talk(dialect, sequence(reply, Reply("ok"))) as talk:
+        result = await talk.run("hello")
+        assert result.error is not None
+        assert result.error.reason == "provider_rejected"
+        assert talk.shown() == "partly"
+        assert not talk.of_type(e.StreamReset)
+        assert (await talk.run("again")).text == "ok"
+        assert ("assistant", "partly") in talk.requests[1].texts
+
+
+async def test_an_overflow_as_an_event(daemon: OneDaemon, dialect: str) -> None:
+    """It makes room and goes on, as one that comes as a status."""
+    error = {"message": "prompt is too long: 20831 tokens > 9000 maximum", "type": "invalid_request_error"}
+    event = b"event: error\ndata: " + json.dumps({"type": "error", "error": error}).encode() + b"\n\n"
+
+    def script(request: dict[str, Any], n: int) -> Reply:
+        if n == 1:
+            return Reply(events=[event])
+        return Reply("first " * 500) if n == 0 else Reply("SUMMARY: " + "it went on and on. " * 50)
+
+    async with daemon.talk(dialect, script) as talk:
+        await talk.run("hello " * 3_000)
+        assert (await talk.run("again")).stop_reason == "end_turn"
+        assert len(talk.of_type(e.CompactionLanded)) == 1
+        info = await talk.info()
+        assert (info.window, info.window_source) == (9_000, "learned")
+
+
+async def test_one_event_that_never_ends(daemon: OneDaemon) -> None:
+    config = {"providers": {"openai": {"max_retries": 0}}}
+
+    def script(request: dict[str, Any], n: int) -> Reply:
+        start = b'data: {"choices":[{"index":0,"delta":{"content":"'
+        return Reply(events=(start if i == 0 else b"x" * (1 << 20) for i in range(40)))
+
+    async with daemon.talk("openai", script, config=config) as talk:
+        result = await talk.run("hello")
+        assert result.error is not None
+        assert result.error.reason == "provider_unavailable"
+        assert not talk.shown()
+
+
+async def test_heartbeats_are_neither_content_nor_a_stall(daemon: OneDaemon, dialect: str) -> None:
+    beat = b": still here\n\n" if dialect == "openai" else b'event: ping\ndata: {"type": "ping"}\n\n'
+    config = {"providers": {dialect: {"idle_timeout_s": 0.4}}}
+    raw = whole_answer(dialect)
+    async with daemon.talk(
+        dialect, lambda r, n: Reply(events=[beat] * 6 + raw, chunk_delay=0.1), config=config
+    ) as talk:
+        assert (await talk.run("hello")).text == "beaten"
+        assert not retries(talk)
+
+
+def whole_answer(dialect: str) -> list[bytes]:
+    """A short answer as events."""
+    stream = openai_stream if dialect == "openai" else anthropic_stream
+    return list(stream({}, Reply("beaten", chunks=1), Counts(10, 0, 2)))
 
 
 # ---------------------------------------------------------------- never retried
