@@ -20,6 +20,7 @@ usage: sidecar COMMAND [arguments]
 
 `sidecar COMMAND --help` says more.
 """
+INTERRUPTED = 130
 CLI_COMMANDS = ("run", "acp", "sessions", "compact", "record", "inspect", "doctor", "demo")
 
 
@@ -30,9 +31,12 @@ def main(argv: list[str] | None = None) -> int:
     if command == "serve":
         return _serve(arguments[1:])
     if command in CLI_COMMANDS:
-        from sidecar.cli import main as cli_main
+        try:
+            from sidecar.cli import main as cli_main
 
-        return cli_main(arguments)
+            return cli_main(arguments)
+        except KeyboardInterrupt:
+            return INTERRUPTED
     if command in ("-h", "--help", "help"):
         print(USAGE, end="")
         return 0

@@ -46,14 +46,20 @@ def _run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
+        raise argparse.ArgumentTypeError("must be a whole number from 1")
     return value
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError("must be a number of seconds over 0")
     return value
@@ -110,7 +116,10 @@ def dispatch(argv: Sequence[str]) -> int:
     args = parser().parse_args(list(argv))
     command: Command = args.run
     try:
-        return command(args)
+        code = command(args)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except Fault as fault:
         from sidecar.headless.run import complain
 

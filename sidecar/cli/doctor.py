@@ -16,7 +16,7 @@ from protocol.version import PROTOCOL_VERSION, VERSION
 from sidecar import settings
 from sidecar.app import layers_of
 from sidecar.errors import Fault
-from sidecar.providers.registry import Registry, default_reference
+from sidecar.providers.registry import BUILT_IN, Registry, default_reference
 from sidecar.settings import Settings
 
 PACKAGES = (
@@ -51,6 +51,7 @@ def _all(config: str | None) -> Iterator[Finding]:
         yield Finding("bad", f"configuration: {fault.message}")
         return
     yield Finding("ok", "configuration is valid")
+    yield from _keys(effective)
     yield _model(effective)
     yield _store(settings.home_directory(environment))
     yield _vocabulary()
@@ -63,6 +64,18 @@ def _packages() -> Iterator[Finding]:
             yield Finding("ok", f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
             yield Finding("bad", f"{name} is not installed")
+
+
+def _keys(effective: Settings) -> Iterator[Finding]:
+    """Whether there is a key, never what it is. Others than the built-in providers may need none."""
+    environment = settings.environment()
+    for name, built_in in BUILT_IN.items():
+        row = effective.providers.get(name)
+        variable = (row.api_key_env if row is not None else None) or built_in.key_env
+        if environment.get(variable, "").strip():
+            yield Finding("ok", f"key of {name}: {variable} is set")
+        else:
+            yield Finding("note", f"key of {name}: {variable} is not set")
 
 
 def _model(effective: Settings) -> Finding:

@@ -18,7 +18,7 @@ from record_store.local import LocalStore
 from record_store.query import Query, search
 from record_store.transcript import read_transcript
 from record_store.verify import verify as verify_session
-from sidecar.cli.store import read, session
+from sidecar.cli.store import read, session, writing_to
 
 SHOWN_CHARS = 160
 
@@ -153,7 +153,7 @@ def _output(path: str | None) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    with Path(path).open("wb") as file:
+    with writing_to(path), Path(path).open("wb") as file:
         yield file
 
 

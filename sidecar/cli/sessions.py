@@ -11,7 +11,7 @@ import msgspec
 from protocol.info import SessionInfo
 from record_store.local import LocalStore
 from sidecar.cli.records import clock
-from sidecar.cli.store import read, session
+from sidecar.cli.store import read, session, writing_to
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -84,7 +84,8 @@ def inspect(args: argparse.Namespace) -> int:
 
     page = read(work)
     path = Path(args.html)
-    path.write_text(page, "utf-8")
+    with writing_to(args.html):
+        path.write_text(page, "utf-8")
     print(f"wrote {path} ({path.stat().st_size // 1024} KiB)")
     return 0
 

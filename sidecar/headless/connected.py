@@ -67,6 +67,7 @@ async def _turn(
 ) -> tuple[TurnResult, bool]:
     progress = Progress()
     timed_out = False
+    streaming = options.output == "stream-json"
     sent = await client.chat.send(session_id, options.prompt)
 
     async def limit() -> None:
@@ -87,17 +88,23 @@ async def _turn(
         group.start_soon(limit)
         group.start_soon(interrupts)
         async for told in events.of_turn(sent.turn_id):
-            _show(told, options, progress)
+            if streaming and not _written(told):
+                # The reader has left. The turn is ended; saying its result tells of it.
+                streaming = False
+                await client.chat.cancel(session_id, sent.turn_id)
+            progress.show(told.event)
             if isinstance(told.event, TurnEnded):
                 group.cancel_scope.cancel()
                 return _result(told.event), timed_out
     raise ConnectionLost
 
 
-def _show(told: ChatEvent, options: RunOptions, progress: Progress) -> None:
-    if options.output == "stream-json":
+def _written(told: ChatEvent) -> bool:
+    try:
         write_line(told)
-    progress.show(told.event)
+    except BrokenPipeError:
+        return False
+    return True
 
 
 def _result(event: TurnEnded) -> TurnResult:

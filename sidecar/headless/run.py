@@ -28,6 +28,8 @@ class LocalClient:
     def __init__(self, options: RunOptions) -> None:
         self._stream = options.output == "stream-json"
         self._progress = Progress()
+        self.unread = anyio.Event()
+        """Set when the reader of our output has left."""
 
     id = "run"
     closed = False
@@ -42,7 +44,11 @@ class LocalClient:
 
     def event(self, event: ChatEvent) -> None:
         if self._stream:
-            write_line(event)
+            try:
+                write_line(event)
+            except BrokenPipeError:
+                self._stream = False
+                self.unread.set()
         self._progress.show(event.event)
 
     def notify(self, method: str, params: Any) -> None:
@@ -67,8 +73,9 @@ async def run(app: App, options: RunOptions) -> int:
     """Runs one turn and prints its result; the exit code."""
     async with app.lifespan():
         try:
-            session = await _session(app, options)
-            result, timed_out = await _turn(session, options)
+            client = LocalClient(options)
+            session = await _session(app, options, client)
+            result, timed_out = await _turn(session, options, client.unread)
         except Fault as fault:
             complain(fault)
             return EXIT_ERROR
@@ -79,8 +86,7 @@ async def run(app: App, options: RunOptions) -> int:
     return exit_code(result.stop_reason, timed_out=timed_out)
 
 
-async def _session(app: App, options: RunOptions) -> Session:
-    client = LocalClient(options)
+async def _session(app: App, options: RunOptions, client: LocalClient) -> Session:
     session_id = options.session_id
     if session_id is None and options.resume_last:
         sessions, _ = await app.manager.page(cwd=options.cwd, limit=1, cursor=None)
@@ -104,11 +110,11 @@ async def _session(app: App, options: RunOptions) -> Session:
     return session
 
 
-async def _turn(session: Session, options: RunOptions) -> tuple[TurnResult, bool]:
-    """The turn's result, and whether it ran out of time. An interrupt cancels it."""
+async def _turn(session: Session, options: RunOptions, unread: anyio.Event) -> tuple[TurnResult, bool]:
+    """The turn's result, and whether it ran out of time. An interrupt cancels it, and so does a reader who leaves."""
     timed_out = False
     handle = await session.send(options.prompt)
-    async with _interrupts(session):
+    async with _interrupts(session, unread):
         with anyio.move_on_after(options.timeout_s) as limit:
             return await handle.wait(), False
         timed_out = limit.cancelled_caught
@@ -117,8 +123,9 @@ async def _turn(session: Session, options: RunOptions) -> tuple[TurnResult, bool
 
 
 @asynccontextmanager
-async def _interrupts(session: Session) -> AsyncIterator[None]:
-    """The first SIGINT or SIGTERM cancels the running turn; a second one ends the process as usual."""
+async def _interrupts(session: Session, unread: anyio.Event) -> AsyncIterator[None]:
+    """The first SIGINT or SIGTERM cancels the running turn; a second one ends the process as usual. `unread` cancels
+    it too."""
     async with anyio.create_task_group() as group:
 
         async def watch() -> None:
@@ -127,6 +134,11 @@ async def _interrupts(session: Session) -> AsyncIterator[None]:
                     session.turns.cancel(None)
                     break
 
+        async def leave() -> None:
+            await unread.wait()
+            session.turns.cancel(None)
+
+        group.start_soon(leave)
         if sys.platform != "win32":
             group.start_soon(watch)
         yield
