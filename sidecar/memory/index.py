@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 K1: Final = 1.2
@@ -19,10 +20,12 @@ B: Final = 0.75
 COMMON_SHARE: Final = 0.2
 COMMON_FROM: Final = 500
 COMMON_AFTER: Final = 32
+MAX_COMMON: Final = 1_000
 """A term that is in more facts than `COMMON_FROM`, and in more than this share of all, finds none once rarer terms
-found `COMMON_AFTER`: it only adds to the score of these."""
+found `COMMON_AFTER`: it only adds to the score of these. Before that it finds the latest `MAX_COMMON` that share
+another term with the query."""
 
-MAX_VISITS: Final = 10_000
+MAX_VISITS: Final = 6_000
 """Postings looked at for one query, rare terms first: what is left then are the terms that tell the least."""
 
 
@@ -74,14 +77,25 @@ def search(indexes: Sequence[Index], terms: Sequence[str]) -> list[tuple[dict[st
         if visits <= 0:
             break
         weight = math.log(1 + (size - n + 0.5) / (n + 0.5)) * (K1 + 1)
-        found = sum(len(scores) for scores, _ in tables)
-        common = n > COMMON_FROM and n > COMMON_SHARE * size and found >= COMMON_AFTER
+        common = n > COMMON_FROM and n > COMMON_SHARE * size
+        enough = sum(len(scores) for scores, _ in tables) >= COMMON_AFTER
         for index, (scores, matched) in zip(indexes, tables, strict=True):
             postings = index.postings.get(terms[position], {})
-            keys = [key for key in scores if key in postings] if common else postings
-            visits -= len(scores) if common else len(postings)
+            keys: Collection[str] = postings
+            if common and enough:
+                keys = [key for key in scores if key in postings]
+            elif common:
+                others = [index.postings.get(t, {}) for i, t in enumerate(terms) if i != position]
+                keys = _latest(postings, others)
+            visits -= len(keys)
             _add(scores, matched, keys, postings, index.lengths, weight, 1 << position, average)
     return tables
+
+
+def _latest(postings: dict[str, int], others: Sequence[dict[str, int]]) -> list[str]:
+    """The latest `MAX_COMMON` keys that one of `others` has too; of a lone term simply the latest."""
+    shared = (key for key in reversed(postings) if not others or any(key in other for other in others))
+    return list(islice(shared, MAX_COMMON))
 
 
 def _add(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -331,6 +332,9 @@ class Session:
             self._append(*records)
         compaction = await self.main.compaction.settle_on_resume()
         below = await self._agents.settle()
+        if self.main.agent.settings.memory.recall:
+            warm = partial(self.desk.services.memory.warm, Path(self.state.cwd))
+            self.desk.tasks.spawn(warm, "warm_memory")
         await self._sync()
         return [*found, *settled, *([compaction] if compaction is not None else []), *below]
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from sidecar.memory.index import COMMON_AFTER, COMMON_FROM, Index, search
+from sidecar.memory.index import COMMON_AFTER, COMMON_FROM, MAX_COMMON, Index, search
 
 
 def scored(indexes: list[Index], *terms: str) -> dict[str, float]:
@@ -68,4 +68,13 @@ def test_a_term_of_a_large_store_that_is_everywhere_only_adds_to_what_rarer_ones
     found = scored([index], "service", "rare")
     assert found.keys() == {f"d{n}" for n in range(COMMON_AFTER)}
     assert found["d7"] > scored([index], "rare")["d7"]
-    assert len(scored([index], "service", "name40")) == COMMON_FROM + 1
+    assert scored([index], "service", "name40").keys() == {"d40"}
+
+
+def test_terms_that_are_everywhere_together_find_the_latest() -> None:
+    index = Index()
+    for n in range(MAX_COMMON + 500):
+        index.put(f"d{n}", ["service", "port", f"name{n}"])
+    ((scores, matched),) = search([index], ["service", "port"])
+    assert scores.keys() == {f"d{n}" for n in range(500, MAX_COMMON + 500)}
+    assert set(matched.values()) == {3}
