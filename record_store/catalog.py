@@ -50,14 +50,14 @@ def decode_info(data: bytes) -> SessionInfo | None:
 
 
 def info_of(state: State, session_id: str) -> SessionInfo:
-    """What the log says of its session."""
+    """What the log says of its session. The model is the one that was chosen for it, else the one asked last."""
     tools = state.config.get("tools")
     builtin = tools.get("builtin") if isinstance(tools, dict) else None
     return SessionInfo(
         session_id=session_id,
         title=state.title,
         cwd=state.cwd,
-        model=state.model,
+        model=state.model or (state.last_request.model if state.last_request is not None else None),
         created_at=state.created_at or state.updated_at,
         updated_at=state.updated_at,
         state="closed" if state.closed else "idle",

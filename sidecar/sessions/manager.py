@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import structlog
+from msgspec.structs import replace
 
 from protocol.info import ContextInfo, Recovered, SessionInfo
 from protocol.messages import ToolSpec
@@ -112,7 +113,7 @@ class SessionManager:
         if session is not None:
             return session.info()
         try:
-            return await (await self.stored(session_id)).info()
+            return self._with_model(await (await self.stored(session_id)).info())
         except StoreError as error:
             raise _named(error, session_id) from error
 
@@ -127,7 +128,7 @@ class SessionManager:
         out = []
         for info in page.sessions:
             session = self.loaded(info.session_id)
-            out.append(session.info() if session is not None else info)
+            out.append(session.info() if session is not None else self._with_model(info))
         return tuple(out), page.next_cursor
 
     # -- making and opening
@@ -354,6 +355,13 @@ class SessionManager:
         return context_info(state, policy, used=meter.used(state, prefix, reference), source=source)
 
     # -- inside
+
+    def _with_model(self, info: SessionInfo) -> SessionInfo:
+        """A session for which no model was chosen is told with the one that it would ask, as a loaded one is."""
+        if info.model is not None:
+            return info
+        services = self._services
+        return replace(info, model=services.registry.default_reference(services.layers.process))
 
     def _new_slot(self, session_id: str) -> Slot:
         hub = EventHub(session_id)

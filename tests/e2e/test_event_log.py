@@ -218,6 +218,22 @@ async def test_inputs_and_ends_are_synced_before_they_are_told(tmp_path: Path) -
         assert ended < synced < told
 
 
+@pytest.mark.parametrize("turns", [0, 1])
+async def test_a_model_that_nobody_chose_is_told_after_a_rebuild_too(tmp_path: Path, turns: int) -> None:
+    with FakeLLM(script) as llm:
+        async with running_sidecar(llm=llm, home=tmp_path) as sidecar:
+            sid = await made(sidecar)
+            for n in range(turns):
+                await sidecar.client.chat.run(sid, f"hello {n}")
+            before = await sidecar.client.sessions.get(sid)
+            assert before.model == "openai/fake-model"
+        (tmp_path / "sessions" / sid / "session.json").unlink()
+        async with running_sidecar(llm=llm, home=tmp_path) as sidecar:
+            assert (await sidecar.client.sessions.get(sid)).model == before.model
+            assert (await sidecar.client.sessions.list()).sessions[0].model == before.model
+            assert (await sidecar.client.sessions.get(sid)).title == before.title
+
+
 @pytest.mark.parametrize("damage", ["gone", "garbage", "edited", "empty"])
 async def test_a_lost_session_file_is_rebuilt_from_the_log(tmp_path: Path, damage: str) -> None:
     with FakeLLM(script) as llm:
