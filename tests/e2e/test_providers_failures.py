@@ -188,19 +188,20 @@ async def test_a_call_that_was_cut_is_not_run(daemon: OneDaemon, dialect: str) -
 
 
 async def test_a_stall_is_tried_again(daemon: OneDaemon, dialect: str) -> None:
-    config = {"providers": {dialect: {"idle_timeout_s": 0.3}}}
+    config = {"providers": {dialect: {"idle_timeout_s": 0.8}}}
     for reply in (Reply("x y z", stall_after=0), Reply("abcdefgh", stall_after=4), Reply(gate=Gate())):
         async with daemon.talk(dialect, sequence(reply, Reply("moved")), config=config) as talk:
             began = time.monotonic()
             result = await talk.run("hello")
             assert result.text == talk.shown() == "moved"
-            assert time.monotonic() - began >= 0.3
+            assert time.monotonic() - began >= 0.8
             assert retries(talk) == [(1, "provider_unavailable", None)]
 
 
 async def test_a_slow_stream_is_no_stall(daemon: OneDaemon, dialect: str) -> None:
-    config = {"providers": {dialect: {"idle_timeout_s": 0.4}}}
-    async with daemon.talk(dialect, sequence(Reply("abcdefgh", chunks=8, chunk_delay=0.1)), config=config) as talk:
+    """Longer in all than the time-out, with shorter pauses."""
+    config = {"providers": {dialect: {"idle_timeout_s": 1.5}}}
+    async with daemon.talk(dialect, sequence(Reply("abcdefgh", chunks=8, chunk_delay=0.2)), config=config) as talk:
         assert (await talk.run("hello")).text == "abcdefgh"
         assert not retries(talk)
 
@@ -324,10 +325,10 @@ async def test_one_event_that_never_ends(daemon: OneDaemon) -> None:
 
 async def test_heartbeats_are_neither_content_nor_a_stall(daemon: OneDaemon, dialect: str) -> None:
     beat = b": still here\n\n" if dialect == "openai" else b'event: ping\ndata: {"type": "ping"}\n\n'
-    config = {"providers": {dialect: {"idle_timeout_s": 0.4}}}
+    config = {"providers": {dialect: {"idle_timeout_s": 1.2}}}
     raw = whole_answer(dialect)
     async with daemon.talk(
-        dialect, lambda r, n: Reply(events=[beat] * 6 + raw, chunk_delay=0.1), config=config
+        dialect, lambda r, n: Reply(events=[beat] * 6 + raw, chunk_delay=0.2), config=config
     ) as talk:
         assert (await talk.run("hello")).text == "beaten"
         assert not retries(talk)
