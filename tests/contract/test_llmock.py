@@ -24,14 +24,15 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(scope="module")
 def judge() -> Iterator[Llmock]:
     try:
-        with running("--context-window", "4000") as found:
+        # Without a pause between chunks, a whole answer is sent before anyone could have left it.
+        with running("--context-window", "4000", "--stream-chunk-delay-ms", "60") as found:
             yield found
     except LlmockMissing as missing:
         print(f"\nNOT CHECKED: the third party's verdict on retries: {missing}", file=sys.__stderr__)
         pytest.skip(str(missing))
 
 
-async def insist(binding: Binding, text: str) -> dict[str, Any]:
+async def insist(judge: Llmock, binding: Binding, text: str) -> dict[str, Any]:
     """Asks until there is an answer, as the agent's loop does. Raises what is not to be tried again."""
     attempt = 0
     while True:
@@ -41,11 +42,10 @@ async def insist(binding: Binding, text: str) -> dict[str, Any]:
             delay = next_delay(error, attempt, binding.provider.retry, random.random())
             if delay is None:
                 raise
-            # The judge counts a retry only if the attempt before it has ended on its side, and it goes on writing a
-            # stream that was left for a while.
-            left = 1.0 if error.status in (None, 200) else 0.0
         attempt += 1
-        await anyio.sleep(delay + left)
+        # The judge counts a retry only if the attempt before it has ended on its side too.
+        await anyio.to_thread.run_sync(judge.settle)
+        await anyio.sleep(delay)
 
 
 RECOVERED: dict[str, list[dict[str, Any]]] = {
@@ -68,14 +68,14 @@ async def test_it_has_nothing_to_say_against_us(judge: Llmock, dialect: str) -> 
         binding = registry.resolve(f"{dialect}/m", settings_of(idle_timeout_s=0.5, retry_base_s=0.1))
         for name, behaviours in RECOVERED.items():
             judge.queue(*behaviours)
-            assert (await insist(binding, name))["reason"] in ("stop", "tool_calls"), name
+            assert (await insist(judge, binding, name))["reason"] in ("stop", "tool_calls"), name
             found = judge.verdict()
             assert found["findings"] == [], name
             assert found["faults_injected"] == sum(b.get("times", 1) for b in behaviours), name
         for status, kind in REFUSED.items():
             judge.queue({"type": "fail", "status": status})
             with pytest.raises(ProviderError) as caught:
-                await insist(binding, f"refused {status}")
+                await insist(judge, binding, f"refused {status}")
             assert caught.value.kind == kind
             assert judge.verdict()["findings"] == []
 

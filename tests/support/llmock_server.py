@@ -60,6 +60,10 @@ class Llmock:
         """What the next requests meet, each `{"type": ..., ...}`."""
         self._client.post("/_llmock/scenario", json={"behaviors": list(behaviours)}).raise_for_status()
 
+    def settle(self) -> None:
+        """Returns when no request is open on its side."""
+        self._client.get("/_llmock/requests").raise_for_status()
+
     def verdict(self) -> dict[str, Any]:
         """What it thinks of the client so far; its memory is empty afterwards."""
         found: dict[str, Any] = self._client.get("/_llmock/verdict").json()
