@@ -101,8 +101,13 @@ class ApprovalSettings(Section, frozen=True):
     wait_s: Annotated[float, Meta(ge=0, le=31_536_000)] = 300
 
 
+NOT_STORED = "<not stored>"
+"""Stands in a stored configuration where a secret was that only the process knew which was told it."""
+
+
 class McpServer(Section, frozen=True):
-    """`command` starts a server over stdio, `url` reaches one over streamable HTTP."""
+    """`command` starts a server over stdio, `url` reaches one over streamable HTTP. Secrets of one that a session
+    itself names are never stored: its host gives them again after a restart."""
 
     command: str | None = None
     args: tuple[str, ...] = ()

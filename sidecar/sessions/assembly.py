@@ -20,6 +20,7 @@ from sidecar.sessions.compacting import CompactionHook, CompactionPort
 from sidecar.sessions.conversation import Conversation
 from sidecar.sessions.events import AgentEvents, EventHub
 from sidecar.sessions.hosts import Hosts
+from sidecar.sessions.secrets import Secrets
 from sidecar.sessions.servers import Servers
 from sidecar.sessions.services import Services
 from sidecar.sessions.tasks import Tasks
@@ -40,9 +41,10 @@ class Desk:
     measuring: Measuring
     servers: Servers
     images: BlobShelf
+    secrets: Secrets
 
     @staticmethod
-    def of(services: Services, opened: OpenSession, hub: EventHub, hosts: Hosts) -> Desk:
+    def of(services: Services, opened: OpenSession, hub: EventHub, hosts: Hosts, secrets: Secrets) -> Desk:
         images = BlobShelf(opened.blobs.get)
         estimator = BpeEstimator(services.counter, images.head)
         return Desk(
@@ -52,8 +54,9 @@ class Desk:
             hosts,
             Tasks(services.group),
             Measuring(estimator, services.calibration),
-            Servers(services.group, services.environment),
+            Servers(services.group, services.environment, secrets),
             images,
+            secrets,
         )
 
 

@@ -17,7 +17,7 @@ from protocol.version import RECORD_VERSION, VERSION
 from record_store.backend import MAIN_AGENT, OpenSession, StoredSession
 from record_store.errors import StoreError
 from record_store.fold import State
-from record_store.records import ConfigUpdate, Metadata, Record, ToolsSnapshot
+from record_store.records import ConfigUpdate, Metadata, ToolsSnapshot
 from sidecar import ids
 from sidecar.agent.model import ModelLink
 from sidecar.approvals.rules import policy_of
@@ -31,6 +31,7 @@ from sidecar.sessions.events import EventHub
 from sidecar.sessions.hosts import Hosts
 from sidecar.sessions.ports import Client
 from sidecar.sessions.prefix import PrefixMaker, SessionNotes
+from sidecar.sessions.secrets import Secrets
 from sidecar.sessions.services import Services
 from sidecar.sessions.session import Session
 from sidecar.store_errors import store_fault
@@ -49,11 +50,12 @@ SWEEP_S = 5.0
 @dataclass(slots=True)
 class Slot:
     """A session that this process created or resumed and has not closed. `loaded` is None while it is unloaded; who is
-    attached and who brought which tool outlives that."""
+    attached, who brought which tool and what must not be stored outlive that."""
 
     session_id: str
     hub: EventHub
     hosts: Hosts
+    secrets: Secrets
     loaded: Session | None = None
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -153,29 +155,19 @@ class SessionManager:
         if model is not None:
             services.registry.resolve(model, settings)
         name = session_id or ids.new("ses")
+        slot = self._new_slot(name)
         now = services.clock.now_ms()
         standing = await self._prefixes.standing(Path(cwd), settings)
         host_tools = tuple(sorted(tools or (), key=lambda t: t.name))
-        records: list[Record] = [
-            Metadata(
-                time=now,
-                version=RECORD_VERSION,
-                session_id=name,
-                agent_id=MAIN_AGENT,
-                created_at=now,
-                server_version=VERSION,
-            ),
-            ConfigUpdate(
-                time=now,
-                title=title or None,
-                cwd=cwd,
-                model=model,
-                system_prompt=system_prompt or None,
-                standing=standing.text or None,
-                config=layer,
-            ),
-            ToolsSnapshot(time=now, tools=host_tools),
-        ]
+        configuration = ConfigUpdate(
+            time=now,
+            title=title or None,
+            cwd=cwd,
+            model=model,
+            system_prompt=system_prompt or None,
+            standing=standing.text or None,
+            config=slot.secrets.seal(layer),
+        )
         info = SessionInfo(
             session_id=name,
             title=title or "",
@@ -191,10 +183,11 @@ class SessionManager:
             window=0,
         )
         try:
-            opened = await services.store.create(name, info, *records)
+            opened = await services.store.create(
+                name, info, _metadata(name, now), configuration, ToolsSnapshot(time=now, tools=host_tools)
+            )
         except StoreError as error:
             raise _named(error, name) from error
-        slot = self._new_slot(name)
         self._slots[name] = slot
         session, _ = await self._seat(slot, opened, resumed=False)
         await session.attach(client, None)
@@ -238,35 +231,14 @@ class SessionManager:
         upto = await _last_line_to_copy(source, at_turn, live is not None and not live.turns.idle)
         name = ids.new("ses")
         now = services.clock.now_ms()
-        metadata = Metadata(
-            time=now,
-            version=RECORD_VERSION,
-            session_id=name,
-            agent_id=MAIN_AGENT,
-            created_at=now,
-            server_version=VERSION,
-            forked_from=session_id,
-            fork_line=upto,
-        )
-        copied = SessionInfo(
-            session_id=name,
-            title=info.title,
-            cwd=info.cwd,
-            model=info.model,
-            created_at=now,
-            updated_at=now,
-            state="idle",
-            turns=info.turns,
-            agents=info.agents,
-            tools_builtin=info.tools_builtin,
-            used=info.used,
-            window=info.window,
-        )
+        metadata = replace(_metadata(name, now), forked_from=session_id, fork_line=upto)
+        copied = replace(info, session_id=name, created_at=now, updated_at=now, state="idle")
         try:
             opened = await services.store.fork(session_id, name, upto, metadata, copied)
         except StoreError as error:
             raise _named(error, session_id) from error
-        slot = self._new_slot(name)
+        origin = self._slots.get(session_id)
+        slot = self._new_slot(name, origin.secrets.copy() if origin is not None else None)
         self._slots[name] = slot
         session, _ = await self._seat(slot, opened)
         mine = live is not None and live.desk.hosts.owns(client.id, live.state.tools)
@@ -363,9 +335,9 @@ class SessionManager:
         services = self._services
         return replace(info, model=services.registry.default_reference(services.layers.process))
 
-    def _new_slot(self, session_id: str) -> Slot:
+    def _new_slot(self, session_id: str, secrets: Secrets | None = None) -> Slot:
         hub = EventHub(session_id)
-        return Slot(session_id, hub, Hosts(hub, self._services.request_ids))
+        return Slot(session_id, hub, Hosts(hub, self._services.request_ids), secrets or Secrets())
 
     async def _load(self, slot: Slot) -> Session:
         async with slot.lock:
@@ -393,7 +365,7 @@ class SessionManager:
             journal, found = await opened.open_agent(MAIN_AGENT)
         except StoreError as error:
             raise _named(error, slot.session_id) from error
-        desk = Desk.of(self._services, opened, slot.hub, slot.hosts)
+        desk = Desk.of(self._services, opened, slot.hub, slot.hosts, slot.secrets)
         main = seat(desk, journal, MAIN_AGENT, resumed=resumed)
         session = Session(desk, main, SessionNotes(self._services), self._engine)
         slot.loaded = session
@@ -426,6 +398,18 @@ class SessionManager:
             await session.end(close=False)
         except Exception:
             _log.exception("session_end_failed", session_id=session.session_id)
+
+
+def _metadata(session_id: str, now: int) -> Metadata:
+    """The first line of a new session's log."""
+    return Metadata(
+        time=now,
+        version=RECORD_VERSION,
+        session_id=session_id,
+        agent_id=MAIN_AGENT,
+        created_at=now,
+        server_version=VERSION,
+    )
 
 
 async def _last_line_to_copy(source: StoredSession, at_turn: str | None, running: bool) -> int:

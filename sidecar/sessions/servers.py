@@ -11,6 +11,7 @@ from anyio.abc import TaskGroup
 
 from protocol.chat import QuestionParams
 from protocol.events import Notice
+from sidecar.sessions.secrets import Secrets
 from sidecar.settings import Mcp
 from sidecar.tools.port import Tool
 from sidecar.tools.text import clean
@@ -27,8 +28,9 @@ LIST_S = 10.0
 class Servers:
     """Loads the `mcp` package only when a server is configured."""
 
-    def __init__(self, group: TaskGroup, environment: Mapping[str, str]) -> None:
+    def __init__(self, group: TaskGroup, environment: Mapping[str, str], secrets: Secrets) -> None:
         self._group = group
+        self._secrets = secrets
         self._environment = environment
         self._settings = Mcp()
         self._pool: McpPool | None = None
@@ -57,7 +59,7 @@ class Servers:
     async def _bring_about(self, desk: Desk, seat: Seat) -> None:
         """The servers are those that the settings name."""
         async with self._changing:
-            wanted = seat.agent.settings.mcp
+            wanted = self._secrets.open(seat.agent.settings.mcp)
             if wanted == self._settings:
                 return
             await self._end()

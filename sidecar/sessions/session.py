@@ -293,6 +293,8 @@ class Session:
             policy_of(settings.approval, self.state.cwd)
         if model is not None:
             services.registry.resolve(model, settings)
+        if merged is not None:
+            merged = self.desk.secrets.seal(merged)
         records: list[Record] = []
         if merged is not None or model is not None or title is not None or reopen:
             records.append(

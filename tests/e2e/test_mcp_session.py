@@ -201,6 +201,35 @@ def gone(pid: int) -> None:
         time.sleep(0.02)
 
 
+def test_secrets_of_a_server_are_never_stored_and_are_given_again_after_a_restart(tmp_path: Path) -> None:
+    home, secret = tmp_path / "home", "the-value-of-a-token"
+    hand = server("--api-key", f"arg-{secret}", env={"SERVICE_TOKEN": secret, "PLAIN": "as it is"}, cwd=str(tmp_path))
+    backwards = f"--api-key arg-{secret} {secret}"[::-1]
+    with talking(home=str(home)) as (talk, _, work):
+        session = talk.create(work, config=servers(hand=hand))
+        assert talk.one(session, "mcp__hand__backwards", {"text": "SERVICE_TOKEN"}).text == backwards
+        # What is configured beside it leaves it in place, and a fork has it too.
+        talk.call("agent.session.configure", {"session_id": session, "config": {"loop_control": {"max_steps": 9}}})
+        fork = talk.call("agent.session.fork", {"session_id": session})["session"]["session_id"]
+        for each in (session, fork):
+            assert talk.one(each, "mcp__hand__backwards", {"text": "SERVICE_TOKEN"}).text == backwards
+        shown = str(talk.call("config.get", {"session_id": session, "key": "mcp"}))
+        assert secret not in shown
+        assert "as it is" in shown
+        talk.process.kill()
+        assert secret not in talk.stderr
+    assert not [p for p in home.rglob("*") if p.is_file() and secret.encode() in p.read_bytes()]
+    with talking(home=str(home)) as (talk, _, _work):
+        talk.call("agent.session.resume", {"session_id": session})
+        lost = talk.one(session, "mcp__hand__backwards", {"text": "SERVICE_TOKEN"})
+        assert lost.failed
+        assert "env.SERVICE_TOKEN" in lost.text
+        assert "agent.session.configure" in lost.text
+        again = servers(hand={k: hand[k] for k in ("args", "env")})
+        talk.call("agent.session.configure", {"session_id": session, "config": again})
+        assert talk.one(session, "mcp__hand__backwards", {"text": "SERVICE_TOKEN"}).text == backwards
+
+
 def test_the_mcp_package_is_loaded_only_for_a_server() -> None:
     with talking() as (talk, _, work):
         talk.do(talk.create(work, "all"), ("list_dir", {}))

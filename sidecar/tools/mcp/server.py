@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 
 from protocol.messages import JsonObject
 from sidecar import logs
-from sidecar.settings import McpServer
+from sidecar.settings import NOT_STORED, McpServer
 from sidecar.tools.environment import for_servers
 from sidecar.tools.mcp import elicitation
 from sidecar.tools.mcp.content import outcome_of
@@ -119,6 +119,7 @@ class Server:
         """One connection, from start to end. Failures are told by a notice and kept for the calls that wait."""
         was_up = False
         try:
+            _check_told(self.settings)
             with connection.starting as scope:
                 scope.deadline = anyio.current_time() + START_S
                 async with self._connected(connection) as client:
@@ -320,12 +321,29 @@ def _said(error: BaseException) -> str:
     return said if isinstance(said, str) else ""
 
 
+class _NotTold(Exception):
+    """A value of the server's settings is known to the host only; the text names it and the way to tell it."""
+
+
+def _check_told(settings: McpServer) -> None:
+    places = ["args"] * (NOT_STORED in settings.args) + ["url"] * (settings.url == NOT_STORED)
+    for key, entries in (("env", settings.env), ("headers", settings.headers)):
+        places += [f"{key}.{name}" for name, value in entries.items() if value == NOT_STORED]
+    if places:
+        raise _NotTold(
+            f"the secret in its {', '.join(places)} is not kept in the log and has to be given again, "
+            "in the `config` of agent.session.resume or agent.session.configure"
+        )
+
+
 def _why(error: BaseException) -> str:
     """In words, what went wrong; of foreign exceptions only what the server itself said."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if said := _said(error):
         return clip(clean(said), 500).rstrip(".")
+    if isinstance(error, _NotTold):
+        return str(error)
     if isinstance(error, FileNotFoundError):
         return "its command was not found"
     if isinstance(error, OSError):

@@ -45,7 +45,7 @@ def tool(name: str, *, read_only: bool | None = None) -> dict[str, Any]:
 
 def tools() -> list[dict[str, Any]]:
     names = ("echo", "die", "sleep", "image", "mixed", "fail", "grow", "environment", "with.dot", "with dot", "broken")
-    return [tool("look", read_only=True), *(tool(n) for n in (*names, *extra))]
+    return [tool("look", read_only=True), *(tool(n) for n in (*names, "backwards", *extra))]
 
 
 def content(name: str, text: str) -> dict[str, Any]:
@@ -69,6 +69,9 @@ def content(name: str, text: str) -> dict[str, Any]:
             return {"content": [{"type": "text", "text": "it went wrong"}], "isError": True}
         case "environment":
             return {"content": [{"type": "text", "text": "\n".join(sorted(os.environ)) + "\n" + os.getcwd()}]}
+        case "backwards":
+            told = " ".join([*sys.argv[1:], os.environ.get(text, "nothing")])
+            return {"content": [{"type": "text", "text": told[::-1]}]}
         case "broken":
             return {"nothing": "useful"}
     return {"content": [{"type": "text", "text": f"{name}: {text}"}]}

@@ -105,7 +105,7 @@ async def test_tools_are_listed_and_called(tmp_path: Path) -> None:
         assert await run.pool.ready()
         tools = {t.spec.name: t for t in run.pool.tools()}
         assert list(tools) == sorted(tools)
-        assert len(tools) == 12
+        assert len(tools) == 13
         echo = tools["mcp__a__echo"]
         assert echo.spec.description == "Does echo."
         assert echo.spec.parameters == {"type": "object", "properties": {"text": {"type": "string"}}}

@@ -1,0 +1,106 @@
+"""The secrets of a session's own MCP servers: kept in this process's memory, never in its log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from sidecar.memory.secrets import find
+from sidecar.settings import NOT_STORED, Layer, Mcp, McpServer
+from sidecar.tools.environment import is_secret
+
+_NAMED = re.compile(r"auth|cookie|credential|key|passw|pwd|secret|signature|token", re.IGNORECASE)
+
+Place = tuple[str | int, ...]
+"""Where a value lies: the server's name, its key, and the entry of that key if it has entries."""
+
+
+class Secrets:
+    """Of one session, for as long as this process has it; after a restart its host names them again.
+
+    Secret are: every header's value; a variable, or a word of the command line, that is named like one; what looks
+    like one by itself.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Place, str] = {}
+
+    def seal(self, layer: Layer) -> Layer:
+        """The checked layer as it may be stored: `NOT_STORED` where a secret was, which is kept here. A place that
+        holds `NOT_STORED` already keeps its secret."""
+        servers = layer.get("mcp", {}).get("servers")
+        if not servers:
+            self._kept.clear()
+            return layer
+        before, self._kept = self._kept, {}
+        sealed = {name: self._sealed(name, server, before) for name, server in servers.items()}
+        return {**layer, "mcp": {**layer["mcp"], "servers": sealed}}
+
+    def open(self, mcp: Mcp) -> Mcp:
+        """With the secrets in their places; `NOT_STORED` stays where this process was not told one."""
+        if not self._kept:
+            return mcp
+        return replace(mcp, servers={name: self._opened(name, server) for name, server in mcp.servers.items()})
+
+    def copy(self) -> Secrets:
+        """For a session that starts with the same configuration."""
+        made = Secrets()
+        made._kept = dict(self._kept)
+        return made
+
+    def _sealed(self, name: str, server: Mapping[str, Any], before: Mapping[Place, str]) -> dict[str, Any]:
+        def seal(key: str, entry: str | int | None, value: str, secret: bool) -> str:
+            place: Place = (name, key) if entry is None else (name, key, entry)
+            if value == NOT_STORED and place in before:
+                self._kept[place] = before[place]
+            elif value != NOT_STORED and secret:
+                self._kept[place] = value
+            else:
+                return value
+            return NOT_STORED
+
+        out = dict(server)
+        if server.get("env"):
+            out["env"] = {k: seal("env", k, v, _names_one(k) or _looks_like_one(v)) for k, v in server["env"].items()}
+        if server.get("headers"):
+            out["headers"] = {k: seal("headers", k, v, True) for k, v in server["headers"].items()}
+        if server.get("url"):
+            out["url"] = seal("url", None, server["url"], _looks_like_one(server["url"]))
+        if server.get("args"):
+            words = tuple(server["args"])
+            secret = [_is_one(word, words[n - 1] if n else "") for n, word in enumerate(words)]
+            out["args"] = [seal("args", n, word, secret[n]) for n, word in enumerate(words)]
+        return out
+
+    def _opened(self, name: str, server: McpServer) -> McpServer:
+        def value(key: str, entry: str | int | None, stored: str) -> str:
+            place: Place = (name, key) if entry is None else (name, key, entry)
+            return self._kept.get(place, stored) if stored == NOT_STORED else stored
+
+        return replace(
+            server,
+            env={k: value("env", k, v) for k, v in server.env.items()},
+            headers={k: value("headers", k, v) for k, v in server.headers.items()},
+            url=None if server.url is None else value("url", None, server.url),
+            args=tuple(value("args", n, v) for n, v in enumerate(server.args)),
+        )
+
+
+def _names_one(name: str) -> bool:
+    return is_secret(name) or _NAMED.search(name) is not None
+
+
+def _looks_like_one(value: str) -> bool:
+    return any(kind != "email" for kind in find((value,)))
+
+
+def _is_one(word: str, before: str) -> bool:
+    """A word of a command line: `--token=x`, the `x` after `--token`, or a secret by its looks."""
+    option, assigned, _ = word.partition("=")
+    if assigned and _names_one(option):
+        return True
+    follows = before.startswith("-") and "=" not in before and _names_one(before) and not word.startswith("-")
+    return follows or _looks_like_one(word)
