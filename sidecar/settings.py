@@ -336,7 +336,8 @@ def read_file(path: Path) -> Layer:
 def read_env(env: Mapping[str, str]) -> Layer:
     """`SIDECAR_COMPACTION_SOFT_RATIO=0.4` sets `compaction.soft_ratio`; `SIDECAR_MODEL` sets `model.name`.
 
-    Variables that name no key are left alone: other programs of the user may own them.
+    Variables of no section are left alone: other programs of the user may own them. Raises `config_invalid` for one
+    that starts like a section and names no key of it.
     """
     layer: Layer = {}
     if env.get("SIDECAR_MODEL"):
@@ -345,10 +346,17 @@ def read_env(env: Mapping[str, str]) -> Layer:
         kind = _strip(hint)
         if not (isinstance(kind, type) and issubclass(kind, Struct)):
             continue
-        for key in kind.__struct_fields__:
-            text = env.get(f"SIDECAR_{section}_{key}".upper())
-            if text is not None and text != "":
-                layer.setdefault(section, {})[key] = _parse(text, _type_at([section, key]))
+        prefix = f"SIDECAR_{section}_".upper()
+        keys = {prefix + key.upper(): key for key in kind.__struct_fields__}
+        for name in sorted(n for n in env if n.startswith(prefix) and env[n] != ""):
+            if name not in keys:
+                raise Fault(
+                    "config_invalid",
+                    f"Unknown configuration key {name!r} (environment)",
+                    hint=f"unset it; known here: {', '.join(keys)}",
+                    key=name,
+                )
+            layer.setdefault(section, {})[keys[name]] = _parse(env[name], _type_at([section, keys[name]]))
     return check(layer, source="environment")
 
 

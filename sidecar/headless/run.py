@@ -160,8 +160,16 @@ def print_result(session_id: str, result: TurnResult, options: RunOptions, timed
         print(f"sidecar: the turn ended early: {why}", file=sys.stderr)
 
 
+AT_A_SHELL = {
+    "session_not_found": "`sidecar sessions` lists those that there are",
+    "session_locked": "end the process that has it, or reach it with --connect",
+}
+"""Hints for who types commands, where those for callers of the protocol name methods."""
+
+
 def complain(fault: Fault) -> None:
     """A fault as a person reads it."""
     print(f"sidecar: {fault.message}", file=sys.stderr)
-    if fault.hint:
-        print(f"  {fault.hint}", file=sys.stderr)
+    hint = AT_A_SHELL.get(fault.reason, fault.hint)
+    if hint:
+        print(f"  {hint}", file=sys.stderr)

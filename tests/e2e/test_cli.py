@@ -351,7 +351,11 @@ def test_a_bad_configuration_is_named(shell: Shell, tmp_path: Path, command: lis
 def test_the_environment_configures_too(shell: Shell) -> None:
     _, err = shell("run", "x", code=1, env={"SIDECAR_LOOP_CONTROL_MAX_STEPS": "0"})
     assert "loop_control.max_steps" in err
-    shell("run", "in a loop", code=3, env={"SIDECAR_LOOP_CONTROL_MAX_STEPS": "2"})
+    shell("run", "in a loop", code=3, env={"SIDECAR_LOOP_CONTROL_MAX_STEPS": "2", "SIDECAR_OF_ANOTHER_PROGRAM": "x"})
+    for command in (["run", "x"], ["serve", "--stdio"]):
+        _, err = shell(*command, code=1, env={"SIDECAR_COMPACTION_TRIGGER": "0.7"})
+        assert "SIDECAR_COMPACTION_TRIGGER" in err
+        assert "SIDECAR_COMPACTION_SOFT_RATIO" in err
 
 
 @pytest.mark.parametrize("command", ["record show {} --json", "run more --output stream-json --session {}", "sessions"])
