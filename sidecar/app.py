@@ -28,6 +28,7 @@ from sidecar.sessions.layers import Layers
 from sidecar.sessions.manager import SessionManager
 from sidecar.sessions.prefix import PrefixMaker
 from sidecar.sessions.reading import Reading
+from sidecar.sessions.roster import Roster
 from sidecar.sessions.services import Services
 from sidecar.tokens import vocabulary
 from sidecar.tokens.calibration import FileCalibration
@@ -88,17 +89,17 @@ class App:
         self._clients.of(peer)
 
     async def initialized(self, peer: Peer) -> None:
-        self.manager.capabilities_changed(self._clients.of(peer))
+        self.manager.roster.capabilities_changed(self._clients.of(peer))
 
     async def peer_gone(self, peer: Peer) -> None:
         self._clients.gone(peer)
-        self.manager.peer_gone(peer.id)
+        self.manager.roster.peer_gone(peer.id)
 
     async def shutdown(self, mode: ShutdownMode) -> None:
-        await self.manager.shutdown()
+        await self.manager.roster.shutdown()
 
     def ping(self) -> Mapping[str, int]:
-        return {"sessions": self.manager.count, "turns_running": self.manager.turns_running}
+        return {"sessions": len(self.manager.roster), "turns_running": self.manager.roster.turns_running}
 
     # -- inside
 
@@ -131,7 +132,7 @@ class App:
             )
             prefixes = PrefixMaker(services)
             engine = ContextEngine(services, prefixes)
-            manager = self._manager = SessionManager(services, prefixes, engine)
+            manager = self._manager = SessionManager(services, prefixes, Roster(services, engine))
             reading = Reading(manager)
             self._methods.update(
                 bind(
@@ -141,7 +142,7 @@ class App:
                     | ContextHandlers(memory, engine, manager).table()
                 )
             )
-            group.start_soon(manager.sweep)
+            group.start_soon(manager.roster.sweep)
             try:
                 yield
             finally:

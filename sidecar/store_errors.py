@@ -24,11 +24,14 @@ _WRITE_HINTS = {
 }
 
 
-def store_fault(error: StoreError) -> Fault:
-    """A `Fault` for every error of `record_store`; texts of the error itself stay here, they can hold paths."""
+def store_fault(error: StoreError, session_id: str | None = None) -> Fault:
+    """A `Fault` for every error of `record_store`, which names the session if it is known; texts of the error itself
+    stay here, they can hold paths."""
     match error:
         case SessionNotFound():
-            return Fault("session_not_found", "There is no such session, or no such agent in it.")
+            if session_id is None:
+                return Fault("session_not_found", "There is no such session, or no such agent in it.")
+            return Fault("session_not_found", f"There is no session {session_id!r}.", hint="see agent.session.list")
         case SessionExists():
             return Fault("session_exists", "A session with this id exists.", hint="choose another session_id")
         case SessionLocked():

@@ -28,7 +28,7 @@ class Reading:
 
     async def state(self, session_id: str, agent_id: str) -> State:
         """The state of an agent, live if it is loaded. Raises `session_not_found`."""
-        session = self._manager.loaded(session_id)
+        session = self._manager.roster.loaded(session_id)
         if session is not None:
             agent = session.agent(agent_id)
             if agent is not None:
@@ -58,7 +58,7 @@ class Reading:
         return MessagesResult(messages=page, next_cursor=str(start + len(page)) if more and page else None)
 
     async def transcript(self, session_id: str, agent_id: str) -> Sequence[Message]:
-        session = self._manager.loaded(session_id)
+        session = self._manager.roster.loaded(session_id)
         if session is not None and agent_id == session.main.journal.agent_id:
             return await session.main.conversation.messages()
         try:
@@ -99,13 +99,13 @@ class Reading:
 
     async def tools(self, session_id: str) -> tuple[ToolSpec, ...]:
         """The tools that the model is offered; of a session that is not open here, those of its host."""
-        if self._manager.slot(session_id) is not None:
+        if self._manager.roster.get(session_id) is not None:
             return await (await self._manager.active(session_id)).tools()
         return (await self.state(session_id, MAIN_AGENT)).tools
 
     async def context(self, session_id: str, agent_id: str) -> ContextInfo:
         """How full an agent's context is. Of a session that is not loaded, as its log says."""
-        session = self._manager.loaded(session_id)
+        session = self._manager.roster.loaded(session_id)
         if session is not None and agent_id in session.agents():
             return session.context(agent_id)
         return await self._manager.context_of(await self.state(session_id, agent_id))

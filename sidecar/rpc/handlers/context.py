@@ -66,7 +66,7 @@ class ContextHandlers:
         self, p: memory.ProjectParams, fact: memory.Fact, op: Literal["create", "update", "forget"]
     ) -> None:
         """The log of a session that is open here tells of what was changed through it."""
-        if p.session_id is not None and self._manager.slot(p.session_id) is not None:
+        if p.session_id is not None and self._manager.roster.get(p.session_id) is not None:
             try:
                 session = await self._manager.active(p.session_id)
             except Fault:

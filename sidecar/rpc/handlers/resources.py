@@ -65,7 +65,7 @@ class ResourceHandlers:
     async def config_set(self, peer: Peer, p: ConfigSetParams) -> ConfigResult:
         if p.session_id is None:
             self._services.layers.set_process(p.values)
-            self._manager.refresh_all()
+            self._manager.roster.refresh_all()
             return self._services.layers.describe(None, None)
         session = await self._manager.active(p.session_id)
         await session.configure(config=nested(p.values))

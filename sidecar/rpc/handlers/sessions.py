@@ -109,7 +109,7 @@ class SessionHandlers:
 
     async def detach(self, peer: Peer, p: SessionParams) -> Empty:
         await self._manager.info(p.session_id)
-        slot = self._manager.slot(p.session_id)
+        slot = self._manager.roster.get(p.session_id)
         if slot is not None:
             slot.hub.detach(peer.id)
             slot.hosts.gone(peer.id)
