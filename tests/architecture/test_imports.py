@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.source import Module, modules
+from tests.architecture.source import PACKAGES, Module, modules
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("settings", "errors", "clock", "ids", "logs"),
@@ -101,6 +102,32 @@ def test_every_part_of_the_program_has_a_layer() -> None:
 
 def test_layers_import_downwards_only() -> None:
     wrong = [v for m in modules("sidecar") for v in violations(m)]
+    assert not wrong, "\n".join(wrong)
+
+
+POSIX_ONLY = {"fcntl", "grp", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty"}
+
+
+def for_any_system(node: ast.AST) -> Iterator[ast.AST]:
+    """What runs when a module is imported, wherever: neither what functions do nor branches for one system."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(child, ast.If) and "sys.platform" in ast.unparse(child.test):
+            continue
+        yield child
+        yield from for_any_system(child)
+
+
+def test_modules_import_nothing_that_windows_lacks() -> None:
+    wrong = [
+        f"{m.path}:{node.lineno} imports {name} on every system"
+        for m in modules(*PACKAGES)
+        for node in for_any_system(m.tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""])
+        if name in POSIX_ONLY
+    ]
     assert not wrong, "\n".join(wrong)
 
 
