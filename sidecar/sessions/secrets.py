@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,7 +12,17 @@ from sidecar.memory.secrets import find
 from sidecar.settings import NOT_STORED, Layer, Mcp, McpServer
 from sidecar.tools.environment import is_secret
 
-_NAMED = re.compile(r"auth|cookie|credential|key|passw|pwd|secret|signature|token", re.IGNORECASE)
+_NAMED = re.compile(
+    r"auth|bearer|cookie|credential|key|passw|passphrase|pwd|secret|signature|token|webhook"
+    r"|(?<![A-Za-z])(?:dsn|jwt|pass|pat)(?![A-Za-z])",
+    re.IGNORECASE,
+)
+_ASSIGNED = re.compile(r"(?<![\w.])(?P<name>[A-Za-z_][\w.-]{0,127})[\"']?[=:]")
+"""`--token=x`, `API_KEY=x`, `?key=x`, `Authorization: x`, `{"apiKey": ..}`, wherever it stands in a text."""
+_OPTION = re.compile(r"--|-.{0,6}$")
+"""What is no value of the option before it; a longer word with one dash may be a token that begins so."""
+_VALUE_AFTER = re.compile(r"[\s=]+|:\s+")
+_LOGIN = re.compile(r"[A-Za-z][\w+.-]{0,20}://(?!git@)[^\s/?#@]{1,256}@")
 
 Place = tuple[str | int, ...]
 """Where a value lies: the server's name, its key, and the entry of that key if it has entries."""
@@ -21,8 +31,8 @@ Place = tuple[str | int, ...]
 class Secrets:
     """Of one session, for as long as this process has it; after a restart its host names them again.
 
-    Secret are: every header's value; a variable, or a word of the command line, that is named like one; what looks
-    like one by itself.
+    Secret are: every header's value; a variable, or a word of the command line, that is named like one; a text that
+    assigns to such a name, or names a login; what looks like one by itself.
     """
 
     def __init__(self) -> None:
@@ -64,15 +74,14 @@ class Secrets:
 
         out = dict(server)
         if server.get("env"):
-            out["env"] = {k: seal("env", k, v, _names_one(k) or _looks_like_one(v)) for k, v in server["env"].items()}
+            out["env"] = {k: seal("env", k, v, _is_variable(k, v)) for k, v in server["env"].items()}
         if server.get("headers"):
             out["headers"] = {k: seal("headers", k, v, True) for k, v in server["headers"].items()}
         if server.get("url"):
             out["url"] = seal("url", None, server["url"], _looks_like_one(server["url"]))
         if server.get("args"):
             words = tuple(server["args"])
-            secret = [_is_one(word, words[n - 1] if n else "") for n, word in enumerate(words)]
-            out["args"] = [seal("args", n, word, secret[n]) for n, word in enumerate(words)]
+            out["args"] = [seal("args", n, word, _is_word(words, n)) for n, word in enumerate(words)]
         return out
 
     def _opened(self, name: str, server: McpServer) -> McpServer:
@@ -89,18 +98,31 @@ class Secrets:
         )
 
 
+def secrets_of(server: McpServer) -> tuple[str, ...]:
+    """The secret texts among a server's settings, and what stands after the name in `--token=x` and `Bearer x`."""
+    found = [v for k, v in server.env.items() if _is_variable(k, v)]
+    found += [word for n, word in enumerate(server.args) if _is_word(server.args, n)]
+    found += [*server.headers.values(), *([server.url] if server.url and _looks_like_one(server.url) else ())]
+    told = [v for v in found if v != NOT_STORED]
+    return tuple(dict.fromkeys([*told, *(_VALUE_AFTER.split(v)[-1] for v in told)]))
+
+
+def _is_variable(name: str, value: str) -> bool:
+    return _names_one(name) or _looks_like_one(value)
+
+
+def _is_word(words: Sequence[str], n: int) -> bool:
+    """A word of a command line: a secret by its looks, or the `x` after `--token`."""
+    word, before = words[n], words[n - 1] if n else ""
+    asks = before.startswith("-") and "=" not in before and _names_one(before)
+    return (asks and _OPTION.match(word) is None) or _looks_like_one(word)
+
+
 def _names_one(name: str) -> bool:
     return is_secret(name) or _NAMED.search(name) is not None
 
 
-def _looks_like_one(value: str) -> bool:
-    return any(kind != "email" for kind in find((value,)))
-
-
-def _is_one(word: str, before: str) -> bool:
-    """A word of a command line: `--token=x`, the `x` after `--token`, or a secret by its looks."""
-    option, assigned, _ = word.partition("=")
-    if assigned and _names_one(option):
+def _looks_like_one(text: str) -> bool:
+    if _LOGIN.search(text) or any(_names_one(m["name"]) for m in _ASSIGNED.finditer(text)):
         return True
-    follows = before.startswith("-") and "=" not in before and _names_one(before) and not word.startswith("-")
-    return follows or _looks_like_one(word)
+    return any(kind != "email" for kind in find((text,)))

@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 
 from protocol.chat import QuestionParams
 from protocol.events import Notice
-from sidecar.sessions.secrets import Secrets
+from sidecar.sessions.secrets import Secrets, secrets_of
 from sidecar.settings import Mcp
 from sidecar.tools.port import Tool
 from sidecar.tools.text import clean
@@ -92,6 +92,7 @@ class Servers:
             environment=self._environment,
             cwd=seat.agent.state.cwd,
             ask=ask,
+            secrets={name: secrets_of(server) for name, server in wanted.servers.items()},
         )
 
     def _offer(self, desk: Desk, seat: Seat) -> None:

@@ -230,6 +230,30 @@ def test_secrets_of_a_server_are_never_stored_and_are_given_again_after_a_restar
         assert talk.one(session, "mcp__hand__backwards", {"text": "SERVICE_TOKEN"}).text == backwards
 
 
+def test_what_a_server_says_of_its_secrets_does_not_reach_the_log(tmp_path: Path) -> None:
+    program = tmp_path / "indiscreet.py"
+    program.write_text(
+        "import json, os, sys\n"
+        "print('using', os.environ['API_KEY'], *sys.argv[1:], file=sys.stderr, flush=True)\n"
+        "error = {'code': -32000, 'message': 'bad key ' + os.environ['API_KEY']}\n"
+        "for line in sys.stdin:\n"
+        "    answer = {'jsonrpc': '2.0', 'id': json.loads(line).get('id'), 'error': error}\n"
+        "    print(json.dumps(answer), flush=True)\n"
+    )
+    told = {
+        "command": sys.executable,
+        "args": [str(program), "--token=told-by-word"],
+        "env": {"API_KEY": "told-by-name"},
+    }
+    with talking() as (talk, _, work):
+        session = talk.create(work, "none", servers(told=told))
+        talk.do(session)
+        talk.wait_stderr("using *** ***")
+        (notice,) = talk.events(session, "notice")
+        assert "bad key ***" in notice["message"]
+        assert "told-by" not in talk.stderr
+
+
 def test_the_mcp_package_is_loaded_only_for_a_server() -> None:
     with talking() as (talk, _, work):
         talk.do(talk.create(work, "all"), ("list_dir", {}))

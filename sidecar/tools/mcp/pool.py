@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 from protocol.messages import ToolSpec
 from sidecar.settings import Mcp
 from sidecar.tools.mcp.elicitation import Ask
+from sidecar.tools.mcp.hidden import Hidden
 from sidecar.tools.mcp.names import names_of, prefix_of
 from sidecar.tools.mcp.server import START_S, Listed, Notice, Server
 from sidecar.tools.port import Tool, ToolContext, ToolOutcome
@@ -26,7 +27,8 @@ class McpPool:
 
     `notice` is called when a server cannot be started or dies. A server gets PATH, HOME, LANG, TMPDIR of `environment`
     and what its settings name, and runs in its own `cwd` or in this one. `ask` reaches the user for
-    what servers want to know.
+    what servers want to know. `secrets` are the texts that a server, by its name, was told in confidence: they are
+    taken out of what it says on its stderr and in its errors.
     """
 
     def __init__(
@@ -38,9 +40,10 @@ class McpPool:
         environment: Mapping[str, str],
         cwd: str | None = None,
         ask: Ask | None = None,
+        secrets: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._servers = {
-            name: Server(name, server, environment, cwd, notice, ask)
+            name: Server(name, server, environment, cwd, notice, ask, Hidden((secrets or {}).get(name, ())))
             for name, server in sorted(settings.servers.items())
             if server.command is not None or server.url is not None
         }

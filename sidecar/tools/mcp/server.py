@@ -23,6 +23,7 @@ from sidecar.tools.environment import for_servers
 from sidecar.tools.mcp import elicitation
 from sidecar.tools.mcp.content import outcome_of
 from sidecar.tools.mcp.elicitation import Ask
+from sidecar.tools.mcp.hidden import Hidden
 from sidecar.tools.mcp.stdio import stdio_transport
 from sidecar.tools.port import ToolOutcome
 from sidecar.tools.text import clean, clip
@@ -76,8 +77,10 @@ class Server:
         cwd: str | None,
         notice: Notice,
         ask: Ask | None = None,
+        hidden: Hidden | None = None,
     ) -> None:
         self.name = name
+        self._hidden = hidden or Hidden()
         self._ask = ask
         self.settings = settings
         self.listed: tuple[Listed, ...] = ()
@@ -136,7 +139,7 @@ class Server:
             if scope.cancelled_caught:
                 connection.failure = f"it did not start within {START_S:.0f} s"
         except Exception as error:  # whatever a foreign program and its protocol can do wrong
-            connection.failure = _why(error)
+            connection.failure = self._hidden.without(_why(error))
             log.warning("an MCP server failed", server=self.name, error=type(error).__name__, why=connection.failure)
         if self._stopped:
             return
@@ -179,7 +182,7 @@ class Server:
             return
         environment = for_servers(self._environment, settings.env)
         cwd = settings.cwd or self._cwd
-        yield stdio_transport(self.name, self._command, environment, cwd, connection.gone)
+        yield stdio_transport(self.name, self._command, environment, cwd, connection.gone, self._hidden)
 
     async def _subscribe(self, client: Any, connection: _Connection) -> None:
         """Servers of the newer protocol tell of changed tools only to those who listen."""
@@ -270,7 +273,8 @@ class Server:
                 f"The MCP server {self.name} ended during the call, which may have had effects. The next call starts it"
                 " again."
             )
-        return ToolOutcome.error(f"{call.tool} of {self.name} failed: {_why(call.error)}.")
+        why = self._hidden.without(_why(call.error))
+        return ToolOutcome.error(f"{call.tool} of {self.name} failed: {why}.")
 
 
 class _Call:
