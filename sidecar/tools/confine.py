@@ -146,6 +146,8 @@ class Confinement:
                 linked = stat.S_ISLNK(os.lstat(path).st_mode)
             except OSError:
                 linked = True
+            if linked and _is_loop(path):
+                return Refused(f"`{name}` is a loop of symbolic links: it stands for nothing.")
             if linked:
                 return Refused(f"`{name}` became a symbolic link while it was being opened. Try again.")
             return Refused(f"`{name}` is not a directory.")
@@ -177,6 +179,8 @@ class Confinement:
         name = self.shown(path)
         if stat.S_ISDIR(mode):
             raise Refused(f"`{name}` is a directory; use list_dir to see what is in it.")
+        if stat.S_ISLNK(mode) and _is_loop(path):
+            raise Refused(f"`{name}` is a loop of symbolic links: it stands for nothing.")
         if stat.S_ISLNK(mode):
             raise Refused(f"`{name}` became a symbolic link while it was being opened. Try again.")
         raise Refused(f"`{name}` is {kind_of(mode)}, not a file; only regular files can be read or written.")
@@ -207,6 +211,14 @@ def kind_of(mode: int) -> str:
     if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
         return "a device"
     return "a file" if stat.S_ISREG(mode) else "something special"
+
+
+def _is_loop(path: str) -> bool:
+    try:
+        os.stat(path)
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def _names_a_stream(text: str) -> bool:

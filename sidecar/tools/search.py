@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from sidecar.tools import globs, literals
 from sidecar.tools.confine import Confinement
 from sidecar.tools.refusal import Refused
 from sidecar.tools.text import around, clean, count, printable
-from sidecar.tools.textfile import SAMPLE, sniff
+from sidecar.tools.textfile import SAMPLE, binary, sniff
 from sidecar.tools.walk import MAX_DEPTH, Walk
 
 SECONDS = 20.0
@@ -118,7 +119,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 def grep(request: GrepRequest) -> str:
     """`path:line:text` for each matching line, files in the order of the walk; long lines are cut around the match.
-    Binary files are left out. Raises `Refused` for a bad pattern or start."""
+    Binary files are left out. Raises `Refused` for a bad pattern, or a start that is no text and no directory."""
     try:
         pattern = re.compile(request.pattern, re.IGNORECASE if request.ignore_case else 0)
     except (re.error, OverflowError, RecursionError) as error:
@@ -159,6 +160,9 @@ class _Grep:
         """Paths of files to search, absolute, a bounded number at a time."""
         start = self._request.start
         if not os.path.isdir(start):
+            with self._place.file(start) as fd:
+                if sniff(os.read(fd, SAMPLE)) is None:
+                    raise binary(self._place.shown(start))
             yield [start]
             return
         walk = Walk(self._place, start)
@@ -189,7 +193,10 @@ class _Grep:
     def _worth_reading(self, paths: list[str]) -> list[str]:
         """Those that may hold a match, in the same order."""
         self._searched += len(paths)
-        if self._request.ripgrep is None or self._texts is None or not paths:
+        if self._request.ripgrep is None or self._texts is None:
+            return paths
+        paths = [p for p in paths if self._is_searchable(p)]
+        if not paths:
             return paths
         import subprocess
 
@@ -210,6 +217,19 @@ class _Grep:
             return paths
         matching = {os.fsdecode(name) for name in done.stdout.split(b"\0")}
         return [p for p in paths if p in matching]
+
+    def _is_searchable(self, path: str) -> bool:
+        """False for what ripgrep would read in vain, or for ever: no file any more, or a large one that is binary."""
+        try:
+            status = os.lstat(path)
+            if not stat.S_ISREG(status.st_mode):
+                return False
+            if status.st_size <= CHUNK:
+                return True
+            with self._place.file(path) as fd:
+                return sniff(os.read(fd, SAMPLE)) is not None
+        except (Refused, OSError):
+            return False
 
     def _file(self, path: str) -> bool:
         """Whether to go on with the next file."""

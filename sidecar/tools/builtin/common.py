@@ -34,11 +34,13 @@ def builtin(
     preview: Preview | None = None,
 ) -> Tool:
     """The tool that calls `function(context, **arguments)`, under the function's name. What the function refuses
-    becomes an error result."""
+    becomes an error result. Integers arrive as integers, also where a model wrote `2.0`."""
+
+    whole = frozenset(name for name, schema in properties.items() if schema.get("type") == "integer")
 
     async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolOutcome:
         try:
-            outcome = await function(context, **arguments)
+            outcome = await function(context, **{k: int(v) if k in whole else v for k, v in arguments.items()})
         except Refused as refusal:
             return ToolOutcome.error(clean(str(refusal)))
         return replace(outcome, locations=tuple(map(clean, outcome.locations)))

@@ -45,7 +45,10 @@ def _existing(place: Confinement, real: str) -> tuple[files.Snapshot | None, tex
 
 
 def _in_style_of(old: textfile.Text, content: str) -> str:
-    """The new text with the old one's line ends; where those are mixed, or the new text has its own, as it is."""
+    """The new text with the old one's line ends; where those are mixed, or the new text has its own, as it is. A byte
+    order mark that it begins with is the one that the file has already."""
+    if old.encoding.bom:
+        content = content.removeprefix("\ufeff")
     if not textfile.is_uniform(old.text) or "\r" in content.replace("\r\n", "\n"):
         return content
     if old.newline == "\n" and "\r\n" in content:

@@ -125,6 +125,8 @@ async def test_what_is_no_file_is_refused_with_the_reason(work: Path) -> None:
             assert word in await bad(context, "read_file", path=path)
             assert word in await bad(context, "write_file", path=path, content="x")
             assert word in await bad(context, "edit_file", path=path, old_text="a", new_text="b")
+            if word != "a directory":
+                assert word in await bad(context, "grep", pattern="needle", path=path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs renameat2")
@@ -182,5 +184,8 @@ def test_names_are_shown_relative_and_on_one_line(work: Path) -> None:
 async def test_a_loop_of_links_is_an_error(work: Path) -> None:
     (work / "a").symlink_to("b")
     (work / "b").symlink_to("a")
-    assert await bad(context_in(work), "read_file", path="a")
-    assert await bad(context_in(work), "write_file", path="a", content="x")
+    (work / "c").symlink_to("c")
+    for path in ("a", "c"):
+        assert "a loop of symbolic links" in await bad(context_in(work), "read_file", path=path)
+        assert "a loop of symbolic links" in await bad(context_in(work), "write_file", path=path, content="x")
+    assert "a loop of symbolic links" in await bad(context_in(work), "write_file", path="c/inner", content="x")

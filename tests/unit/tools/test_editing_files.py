@@ -86,8 +86,9 @@ async def test_utf16_stays(tmp_path: Path, codec: str, bom: bytes) -> None:
     context = context_in(tmp_path)
     await good(context, "edit_file", path="a", old_text="größe\n漢", new_text="size\n汉")
     assert (tmp_path / "a").read_bytes() == bom + "size\r\n汉字\r\n".encode(codec)
-    await good(context, "write_file", path="a", content="new\n")
-    assert (tmp_path / "a").read_bytes() == bom + "new\r\n".encode(codec)
+    for content in ("new\n", "\ufeffnew\n"):
+        await good(context, "write_file", path="a", content=content)
+        assert (tmp_path / "a").read_bytes() == bom + "new\r\n".encode(codec)
 
 
 async def test_mixed_line_ends_are_matched_and_kept_where_they_are(tmp_path: Path) -> None:

@@ -32,6 +32,14 @@ async def test_ranges_say_what_they_are(tmp_path: Path) -> None:
     assert "`offset`: must be at least 1" in await bad(context, "read_file", path="a.txt", offset=0)
 
 
+async def test_a_whole_number_may_have_a_fraction_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1\n2\n3\n")
+    context = context_in(tmp_path)
+    text = await good(context, "read_file", path="a", offset=2.0, limit=1.0)
+    assert text == "2\n[lines 2 to 2 of 3; continue with offset 3]"
+    assert "past its end" in await bad(context, "read_file", path="a", offset=1e20)
+
+
 async def test_a_last_line_without_an_end_counts(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\nb")
     assert await good(context_in(tmp_path), "read_file", path="a.txt") == "a\nb"

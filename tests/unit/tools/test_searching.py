@@ -13,6 +13,7 @@ import pytest
 
 from sidecar.tools import globs, ignore, literals
 from sidecar.tools.confine import Confinement
+from sidecar.tools.search import SECONDS
 from sidecar.tools.search_worker import HARD_SECONDS
 from sidecar.tools.walk import Walk
 from tests.support.tools import bad, call, context_in, good
@@ -196,6 +197,15 @@ async def test_grep_reads_what_is_text(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     text = await good(context_in(tmp_path), "grep", pattern="Nadel")
     assert text == "16le:1:große Nadel\n8bom:1:Nadel\nlatin:1:\ufffd Nadel"
+    assert "is a binary file" in await bad(context_in(tmp_path), "grep", pattern="Nadel", path="bin")
+
+
+async def test_a_large_binary_file_takes_no_time(tmp_path: Path) -> None:
+    with (tmp_path / "disk.img").open("wb") as file:
+        file.truncate(64 << 30)
+    (tmp_path / "text").write_text("needle\n")
+    with anyio.fail_after(SECONDS / 2):
+        assert await good(context_in(tmp_path), "grep", pattern="needle") == "text:1:needle"
 
 
 async def test_a_pattern_that_never_ends_is_stopped(tmp_path: Path) -> None:
