@@ -32,6 +32,9 @@ ERROR_BODY_S = 10.0
 SETTLE_S = 5.0
 """How long figures (usage) are waited for once the answer itself is whole."""
 
+BETTER_S = 1.0
+"""How long better ones are waited for where the answer has told some."""
+
 DRAIN_S = 0.02
 """How long the end of a whole answer is waited for, so that its connection can be used again."""
 
@@ -43,6 +46,12 @@ STALL_FACTOR = 10
 
 JOIN_BYTES = 128 << 10
 """Requests up to this size are sent in one piece, larger ones as the chunks that they are made of, uncopied."""
+
+BAD_CERTIFICATES = "the certificates cannot be read: check SSL_CERT_FILE and SSL_CERT_DIR"
+BAD_PROXIES = (
+    "the environment names a proxy that cannot be used: check HTTP_PROXY, HTTPS_PROXY and ALL_PROXY "
+    "(http and https proxies are; SOCKS needs the package socksio)"
+)
 
 KEEPALIVE_S = 30.0
 MAX_IDLE_CONNECTIONS = 64
@@ -68,7 +77,8 @@ class HttpPool:
         self._lock = anyio.Lock()
 
     async def client(self, url: str) -> httpx.AsyncClient:
-        """The client for an address. The system's certificates are read in a thread, and only where TLS is."""
+        """The client for an address. The system's certificates are read in a thread, and only where TLS is. Raises
+        `ProviderError` (`rejected`) when what the environment says of proxies or certificates cannot be used."""
         parts = urlsplit(url)
         local = is_loopback(parts.hostname or "")
         kind = "outside" if not local else "loopback" if parts.scheme == "http" else "loopback_tls"
@@ -91,11 +101,21 @@ async def _make_client(kind: str) -> httpx.AsyncClient:
     outside = kind == "outside"
     if kind == "loopback":
         return httpx.AsyncClient(transport=LoopbackTransport(MAX_IDLE_CONNECTIONS, KEEPALIVE_S), trust_env=False)
-    context = await anyio.to_thread.run_sync(httpx.create_ssl_context)
+    try:
+        context = await anyio.to_thread.run_sync(httpx.create_ssl_context)
+    except OSError:
+        raise ProviderError("rejected", BAD_CERTIFICATES) from None
     limits = httpx.Limits(
         max_connections=None, max_keepalive_connections=MAX_IDLE_CONNECTIONS, keepalive_expiry=KEEPALIVE_S
     )
-    return httpx.AsyncClient(verify=context, trust_env=outside, limits=limits)
+    try:
+        return httpx.AsyncClient(verify=context, trust_env=outside, limits=limits)
+    except (
+        ImportError,
+        ValueError,
+        httpx.InvalidURL,
+    ):  # SOCKS without its package, a scheme or an address that is none
+        raise ProviderError("rejected", BAD_PROXIES) from None
 
 
 @asynccontextmanager
@@ -225,7 +245,7 @@ class _Answer:
         try:
             if not self._decoder.settled:
                 return await anext(self._chunks)
-            with anyio.move_on_after(SETTLE_S):
+            with anyio.move_on_after(SETTLE_S if self._decoder.spent() is None else BETTER_S):
                 return await anext(self._chunks)
         except StopAsyncIteration:
             self._ended = True

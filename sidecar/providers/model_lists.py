@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 import anyio
 from anyio.abc import TaskGroup
 
+from sidecar import logs
 from sidecar.errors import Fault
 from sidecar.providers.catalog import ListedModel
 from sidecar.providers.errors import ProviderError
+
+_log = logs.get(__name__)
 
 ANSWER_S = 5.0
 """A list is waited for this long."""
@@ -94,5 +97,7 @@ class ModelLists:
                 question.rows = {row.model: row for row in await fetch()}
         except (ProviderError, Fault):
             pass
+        except Exception as error:  # a question in the background ends nothing else, whatever a provider makes of it
+            _log.error("the list of models could not be read", exc_info=error)
         finally:
             question.over.set()

@@ -128,6 +128,22 @@ async def test_an_address_that_is_none(daemon: OneDaemon, address: str) -> None:
         assert "base_url" in str(refused(caught, "no_provider")["hint"])
 
 
+@pytest.mark.parametrize("variable", ["ALL_PROXY", "SSL_CERT_FILE"])
+async def test_an_environment_that_cannot_be_used_ends_a_turn_and_nothing_else(variable: str) -> None:
+    """The list of models is asked for in the background: that question must not end the daemon either."""
+    value = {"ALL_PROXY": "socks4://127.0.0.1:9", "SSL_CERT_FILE": "/nowhere/at/all.pem"}[variable]
+    async with running_sidecar(env={"OPENAI_API_KEY": "sk-of-this-test-123456", variable: value}) as sidecar:
+        config = {"providers": {"openai": {"base_url": "https://model.invalid/v1"}}}
+        session = await sidecar.client.sessions.create(cwd=str(sidecar.work), model="openai/m", config=config)
+        for _ in range(2):
+            result = await sidecar.client.chat.run(session.session_id, "hello")
+            assert result.error is not None
+            assert (result.error.reason, variable in result.error.message) == ("provider_rejected", True)
+        echo = await sidecar.client.sessions.create(cwd=str(sidecar.work), model="scripted/echo")
+        assert (await sidecar.client.chat.run(echo.session_id, "still here")).text == "still here"
+        assert "Traceback" not in sidecar.stderr()
+
+
 async def test_values_per_session(daemon: OneDaemon) -> None:
     """Another address, other headers, for one session only."""
     with FakeLLM(lambda r, n: Reply("elsewhere")) as llm:

@@ -356,6 +356,24 @@ async def test_the_environments_proxy_is_for_the_outside_only(monkeypatch: pytes
             assert proxy.requests[0].path == "http://model.example/v1/chat/completions"
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("ALL_PROXY", "socks4://127.0.0.1:9", "ALL_PROXY"), ("HTTPS_PROXY", "ftp://127.0.0.1:9", "HTTPS_PROXY"),
+        ("SSL_CERT_FILE", "/nowhere/at/all.pem", "SSL_CERT_FILE"),
+    ],
+)  # fmt: skip
+async def test_an_environment_that_cannot_be_used(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    async with registry_for({"OPENAI_API_KEY": KEY}) as registry:
+        outside = registry.resolve("openai/m", settings_of(base_url="https://model.invalid/v1"))
+        with pytest.raises(ProviderError, match=words) as caught:
+            await ask(outside, [user("hi")])
+        assert caught.value.kind == "rejected"
+
+
 async def test_a_key_that_the_provider_echoes_does_not_come_back() -> None:
     error = {"message": f"Incorrect API key provided: {KEY}", "code": KEY}
     with FakeLLM(lambda request, n: Reply(status=401, error=error)) as llm:
