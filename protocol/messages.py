@@ -75,11 +75,13 @@ class ReasoningBlock(Struct, frozen=True, gc=False, omit_defaults=True):
     """One block of a model's reasoning, as a signing provider wants it replayed.
 
     `chars` code points of the message's `reasoning`, in order, belong to it; `redacted` is opaque data without text.
+    `at` code points of the message's text came before it.
     """
 
     chars: int = 0
     signature: str | None = None
     redacted: str | None = None
+    at: int = 0
 
 
 class Message(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):

@@ -53,8 +53,11 @@ class MessagesCodec:
     def assistant(self, message: Message) -> bytes | None:
         if blocks.is_blank(message):
             return None
-        content = [dumps(b) for b in self._thinking(message)]
-        content += [dumps({"type": "text", "text": p.text}) for p in _texts(message)]
+        thoughts = self._thinking(message)
+        if any(at for at, _ in thoughts):
+            content = _interleaved(message.text, thoughts)
+        else:
+            content = [block for _, block in thoughts] + [_text(p.text) for p in _texts(message)]
         content += [self._tool_use(call) for call in message.tool_calls or ()]
         return b'{"role":"assistant","content":[' + b",".join(content) + b"]}"
 
@@ -112,19 +115,21 @@ class MessagesCodec:
             return {"type": "text", "text": blocks.image_pointer(part, "lost")}
         return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
 
-    def _thinking(self, message: Message) -> list[dict[str, str]]:
-        """Signed blocks in the order in which they came, to the model that made them; the rest cannot be replayed."""
+    def _thinking(self, message: Message) -> list[tuple[int, bytes]]:
+        """Signed blocks in the order in which they came, each with how much text was before it, to the model that made
+        them; the rest cannot be replayed."""
         if message.partial or message.model != self._reference:
             return []
-        out: list[dict[str, str]] = []
+        out: list[tuple[int, bytes]] = []
         start = 0
         for block in message.reasoning_blocks or ():
             text = (message.reasoning or "")[start : start + block.chars]
             start += block.chars
             if block.redacted is not None:
-                out.append({"type": "redacted_thinking", "data": block.redacted})
+                out.append((block.at, dumps({"type": "redacted_thinking", "data": block.redacted})))
             elif block.signature:
-                out.append({"type": "thinking", "thinking": text, "signature": block.signature})
+                thought = {"type": "thinking", "thinking": text, "signature": block.signature}
+                out.append((block.at, dumps(thought)))
         return out
 
     def _tool_use(self, call: ToolCall) -> bytes:
@@ -141,6 +146,23 @@ class MessagesCodec:
 
 def _texts(message: Message) -> list[TextPart]:
     return [p for p in message.content if isinstance(p, TextPart) and p.text.strip()]
+
+
+def _text(text: str) -> bytes:
+    return dumps({"type": "text", "text": text})
+
+
+def _interleaved(text: str, thoughts: Sequence[tuple[int, bytes]]) -> list[bytes]:
+    """Blocks in the order in which they came; the dialect refuses signed ones that stand elsewhere, and text without a
+    visible character, which goes to the text behind it."""
+    out: list[bytes] = []
+    said = 0
+    for at, thought in thoughts:
+        if text[said:at].strip():
+            out.append(_text(text[said:at]))
+            said = at
+        out.append(thought)
+    return [*out, _text(text[said:])] if text[said:].strip() else out
 
 
 class MessagesEncoder(TranscriptEncoder):

@@ -26,9 +26,10 @@ _REASONS: dict[str, FinishReason] = {
 class _Thinking:
     """One block of reasoning while it comes in."""
 
-    __slots__ = ("chars", "redacted", "signature")
+    __slots__ = ("at", "chars", "redacted", "signature")
 
-    def __init__(self, redacted: str | None = None) -> None:
+    def __init__(self, at: int, redacted: str | None = None) -> None:
+        self.at = at
         self.chars = 0
         self.signature = ""
         self.redacted = redacted
@@ -38,8 +39,8 @@ class MessagesDecoder:
     """See `stream.StreamDecoder`."""
 
     __slots__ = (
-        "_blocks", "_calls", "_inputs", "_judge", "_reason", "_reasoning", "_text", "_thinking", "_usage", "complete",
-        "settled", "taken",
+        "_blocks", "_calls", "_inputs", "_judge", "_reason", "_reasoning", "_text", "_thinking", "_told", "_usage",
+        "complete", "settled", "taken",
     )  # fmt: skip
 
     def __init__(self, judge: Judge) -> None:
@@ -47,6 +48,7 @@ class MessagesDecoder:
         self._text = TextJoiner()
         self._reasoning = TextJoiner()
         self._calls = CallAssembler()
+        self._told = 0  # code points of text
         self._blocks: dict[int, _Thinking] = {}
         self._inputs: dict[int, Any] = {}
         self._thinking: list[_Thinking] = []
@@ -57,6 +59,8 @@ class MessagesDecoder:
         self.taken = 0
 
     def feed(self, event: SseEvent) -> list[StreamEvent]:
+        if not event.data.strip():
+            return []
         value, damaged = read_json(event.data, self._judge)
         if not isinstance(value, dict):
             raise self._judge.unreadable("the stream holds something that is no event")
@@ -113,7 +117,7 @@ class MessagesDecoder:
         if rest:
             out.append(TextChunk(rest))
         reason = _REASONS.get(self._reason) or ("tool_calls" if self._calls else "stop")
-        blocks = tuple(ReasoningBlock(b.chars, b.signature or None, b.redacted) for b in self._thinking)
+        blocks = tuple(ReasoningBlock(b.chars, b.signature or None, b.redacted, b.at) for b in self._thinking)
         out.append(Finished(reason, self._calls.calls(), self.spent(), blocks))
         return out
 
@@ -132,7 +136,7 @@ class MessagesDecoder:
                 self._sign(thinking, block.get("signature"))
             case "redacted_thinking":
                 data = block.get("data")
-                self._thinking.append(_Thinking(data if isinstance(data, str) else ""))
+                self._thinking.append(_Thinking(self._told, data if isinstance(data, str) else ""))
             case "tool_use":
                 self._calls.feed(index, block.get("id"), block.get("name"), None)
                 self._inputs[index] = block.get("input")
@@ -170,12 +174,13 @@ class MessagesDecoder:
         if isinstance(words, str) and words:
             text = self._text.feed(words)
             if text:
+                self._told += len(text)
                 out.append(TextChunk(text))
 
     def _begin_thinking(self, index: int) -> _Thinking:
         thinking = self._blocks.get(index)
         if thinking is None:
-            thinking = self._blocks[index] = _Thinking()
+            thinking = self._blocks[index] = _Thinking(self._told)
             self._thinking.append(thinking)
         return thinking
 

@@ -273,7 +273,8 @@ def names_image(words: Words) -> bool:
     return bool(_IMAGE_TEXT.search(words.text) or _IMAGE_TEXT.search(words.param))
 
 
-_N = r"(\d[\d,_]{2,11})"
+_N = r"(?<!\bby )(\d[\d,_]{2,11})"
+"""A number of tokens; what a request is over the maximum *by* is none of the maximum."""
 _WINDOW_PATTERNS = tuple(
     re.compile(pattern.replace("N", _N), re.IGNORECASE)
     for pattern in (

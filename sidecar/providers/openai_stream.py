@@ -49,15 +49,17 @@ class ChatDecoder:
         self.taken = 0
 
     def feed(self, event: SseEvent) -> list[StreamEvent]:
-        data = event.data
+        data = event.data.strip()
+        if not data:
+            return []
         self.taken += 1
-        if data.strip() == b"[DONE]":
+        if data == b"[DONE]":
             self.complete = True
             return []
         value, damaged = read_json(data, self._judge)
         if not isinstance(value, dict):
             raise self._judge.unreadable("the stream holds something that is no event")
-        if event.name == "error" or value.get("error"):
+        if event.name == "error" or value.get("error") or value.get("object") == "error":
             raise self._judge.event(value)
         return self._chunk(value, "delta", damaged)
 
@@ -85,6 +87,7 @@ class ChatDecoder:
 
     def _chunk(self, value: dict[str, Any], field: str, damaged: bool) -> list[StreamEvent]:
         out: list[StreamEvent] = []
+        settled = self.settled
         usage = value.get("usage")
         choices = value.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
@@ -97,7 +100,7 @@ class ChatDecoder:
             self._finish(choice.get("finish_reason"))
             usage = usage or choice.get("usage")
         if usage or self.settled:
-            self._figures(value, usage)
+            self._figures(value, usage, last=settled)
         return out
 
     def _message(self, message: dict[str, Any], damaged: bool, out: list[StreamEvent]) -> None:
@@ -142,8 +145,9 @@ class ChatDecoder:
         self._reason = word
         self.settled = True
 
-    def _figures(self, value: dict[str, Any], usage: Any) -> None:
-        """Usage may come with every chunk; only one that comes with the finish reason or after it ends the wait."""
+    def _figures(self, value: dict[str, Any], usage: Any, *, last: bool) -> None:
+        """Usage may come with every chunk, the one with the finish reason too; only one behind it (`last`) ends the
+        wait: what a server tells all along may lack what its last word has (cached tokens)."""
         groq = value.get("x_groq")
         if not usage and isinstance(groq, dict):
             usage = groq.get("usage")
@@ -151,8 +155,7 @@ class ChatDecoder:
         told = token_usage.from_chat(usage, timings) if usage else None
         if told is not None:
             self._usage = told
-            if self.settled:
-                self.complete = True
+            self.complete = self.complete or last
         elif timings:
             self._timings = token_usage.from_chat(None, timings)
 

@@ -14,7 +14,7 @@ from sidecar.providers.sse import SseEvent
 
 
 class StreamDecoder(Protocol):
-    """Reads one answer. Every method may raise `ProviderError`.
+    """Reads one answer. Every method may raise `ProviderError`. An event whose data is blank is a heartbeat.
 
     `settled`: the finish reason came, the answer is whole, only figures may follow. `complete`: nothing more is
     expected. `taken` counts what was read, heartbeats left out.
@@ -66,7 +66,7 @@ class CallAssembler:
     """Puts tool calls together from their pieces, in the order in which they began.
 
     Providers disagree on how a piece says which call it belongs to: by `index`; by an `id` with all calls under
-    index 0; by nothing at all. Ids may come late, names may be repeated with every piece, a call may come whole.
+    index 0; by nothing at all. Ids may come late, names in pieces or with every piece, a call may come whole.
     """
 
     __slots__ = ("_by_index", "_calls")
@@ -85,7 +85,7 @@ class CallAssembler:
         text = _argument_text(arguments)
         call = self._find(index if isinstance(index, int) else None, call_id, name, text)
         call.call_id = call.call_id or call_id
-        call.name = call.name or name
+        call.name = _joined_name(call, name, index)
         if text:
             call.arguments.append(text)
 
@@ -121,6 +121,15 @@ def _starts_anew(call: _Call, call_id: str, name: str, text: str) -> bool:
     if call_id and call.call_id:
         return call_id != call.call_id
     return not call_id and bool(text) and bool(call.name) and json_object("".join(call.arguments)) is not None
+
+
+def _joined_name(call: _Call, name: str, index: Any) -> str:
+    """The call's name with this piece: a name may come in pieces, before the arguments and under an index; one that
+    comes again is the same name."""
+    if not call.name:
+        return name
+    goes_on = isinstance(index, int) and not call.arguments and name != call.name
+    return call.name + name if goes_on else call.name
 
 
 def _argument_text(arguments: Any) -> str:

@@ -19,7 +19,7 @@ def count(value: Any) -> int:
 
 
 def from_chat(usage: Any, timings: Any = None) -> TokenUsage | None:
-    """Usage of a chat completion; None if neither argument holds any.
+    """Usage of a chat completion; None if neither argument tells what the prompt took, which is never nothing.
 
     Cached tokens stand in `prompt_tokens_details.cached_tokens` (OpenAI and most), `prompt_cache_hit_tokens`
     (DeepSeek), `cached_tokens` (Kimi) or `cache_read_input_tokens` (gateways); llama.cpp tells `timings` with
@@ -42,7 +42,7 @@ def from_chat(usage: Any, timings: Any = None) -> TokenUsage | None:
         prompt = count(timings.get("prompt_n")) + count(timings.get("cache_n"))
     completion = count(usage.get("completion_tokens")) or count(usage.get("output_tokens"))
     completion = completion or count(timings.get("predicted_n"))
-    if not prompt and not completion:
+    if not prompt:
         return None
     return TokenUsage(prompt, min(cached, prompt), completion)
 
@@ -63,8 +63,8 @@ class MessagesUsage:
                 self._figures[name] = max(self._figures.get(name, 0), count(usage.get(name)))
 
     def total(self) -> TokenUsage | None:
-        """The sum, or None if nothing was told. What was read from the cache and what was written to it are both
+        """The sum, or None if nothing was told of the prompt. What was read from the cache and what was written to it are both
         outside the dialect's `input_tokens`."""
         fresh, read, written, output = (self._figures.get(name, 0) for name in self._NAMES)
         prompt = fresh + read + written
-        return TokenUsage(prompt, read, output) if prompt or output else None
+        return TokenUsage(prompt, read, output) if prompt else None

@@ -150,6 +150,17 @@ def test_reasoning_goes_back_signed_and_to_its_own_model() -> None:
     assert [b["type"] for b in found[3]["content"] + found[5]["content"]] == ["text", "text"]
 
 
+def test_reasoning_between_texts_goes_back_to_its_place() -> None:
+    blocks = (
+        ReasoningBlock(1, "s1"), ReasoningBlock(1, "s2", at=2), ReasoningBlock(redacted="o", at=5),
+        ReasoningBlock(1, "s3", at=9),
+    )  # fmt: skip
+    found = plain([user("q"), assistant("ab \n cdef", reasoning="xyz", blocks=blocks), user("q")])
+    assert [b.get("text") or b.get("thinking") or b["data"] for b in found[1]["content"]] == [
+        "x", "ab", "y", "o", " \n cdef", "z",
+    ]  # fmt: skip
+
+
 def test_the_first_message_is_the_users() -> None:
     found = plain([assistant("hello"), user("hi")])
     assert [m["role"] for m in found] == ["user", "assistant", "user"]

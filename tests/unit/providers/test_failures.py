@@ -79,6 +79,7 @@ OVERFLOWS: list[tuple[str, int, Any, int | None]] = [
                            code="model_max_prompt_tokens_exceeded"), 128000),
     ("zhipu", 400, error("Prompt exceeds max length", code="1261"), None),
     ("chinese words", 400, error("输入内容超出模型上下文长度限制"), None),
+    ("by how much is no maximum", 400, error("prompt too long; exceeded max context length by 900 tokens"), None),
     ("a proxy's 413 with words", 413, error("maximum context length is 32768 tokens"), 32768),
     ("with separators", 400, error("maximum context length is 1,048,576 tokens", code="context_length_exceeded"), 1048576),
 ]  # fmt: skip
@@ -137,6 +138,7 @@ STREAMED: list[tuple[Any, ErrorKind]] = [
     (error("who knows", type="strange_error"), "rejected"),
     (error("nope", code="rate_limit_exceeded"), "rate_limited"),
     (error("Content filter", code="content_filter"), "refused"),
+    ({"object": "error", "message": "bad", "type": "BadRequestError", "code": 400}, "rejected"),
 ]  # fmt: skip
 
 

@@ -122,6 +122,8 @@ CALLS: list[tuple[str, list[dict[str, Any]], list[tuple[str, str, str]]]] = [
     ("the id changes with every piece", [piece(0, "{", "a", "1"), piece(0, "}", None, "2")], [("1", "a", "{}")]),
     ("name and id again and again", [piece(0, "{", "a", "1"), piece(0, "}", "a", "1")], [("1", "a", "{}")]),
     ("the name again, no ids", [piece(0, "{", "a"), piece(0, "}", "a")], [("", "a", "{}")]),
+    ("the name in pieces", [piece(0, "", "lo", "1"), piece(0, None, "ok"), piece(0, "{}")], [("1", "look", "{}")]),
+    ("the whole name before the arguments again", [piece(0, "", "a", "1"), piece(0, "{}", "a", "1")], [("1", "a", "{}")]),
     ("arguments as an object", [piece(0, {"x": "ü"}, "a", "1")], [("1", "a", '{"x":"ü"}')]),
     ("an index that begins at one", [piece(1, "{}", "a", "1")], [("1", "a", "{}")]),
     ("the model's own text", [piece(0, ' { "x" :1.0}\n', "a", "1")], [("1", "a", ' { "x" :1.0}\n')]),
@@ -147,14 +149,24 @@ def test_chat_usage_wherever_it_comes() -> None:
     assert finished(chat(delta("stop"), {"choices": None, "usage": None})).usage is None
 
 
-def test_chat_usage_ends_the_wait_only_with_or_after_the_finish_reason() -> None:
+def test_chat_usage_ends_the_wait_only_behind_the_finish_reason() -> None:
+    """Servers that tell usage with every chunk tell the cached tokens with the last one only."""
     decoder = ChatDecoder(JUDGE)
+    last = {**USAGE, "prompt_tokens_details": {"cached_tokens": 6}}
     for value, settled, complete in (
-        (delta(content="x", usage=USAGE), False, False), (delta("stop"), True, False),
-        ({"choices": [], "usage": USAGE}, True, True),
+        (delta(content="x", usage=USAGE), False, False), ({**delta("stop"), "usage": USAGE}, True, False),
+        ({"choices": [], "usage": last}, True, True),
     ):  # fmt: skip
         decoder.feed(SseEvent("", json.dumps(value).encode()))
         assert (decoder.settled, decoder.complete) == (settled, complete)
+    assert decoder.spent() == TokenUsage(10, 6, 3)
+
+
+@pytest.mark.parametrize("blank", [b"", b" ", b"\n"])
+def test_blank_data_is_a_heartbeat(blank: bytes) -> None:
+    for decoder in (ChatDecoder(JUDGE), MessagesDecoder(JUDGE)):
+        assert decoder.feed(SseEvent("", blank)) == []
+        assert decoder.taken == 0
 
 
 def test_chat_halves_of_a_character_in_two_deltas() -> None:
@@ -191,6 +203,9 @@ def test_chat_errors_in_the_stream() -> None:
     with pytest.raises(ProviderError) as caught:
         chat(delta(content="x"), {"error": {"message": "Overloaded", "code": 529}})
     assert (caught.value.kind, caught.value.status) == ("unavailable", 529)
+    with pytest.raises(ProviderError) as caught:
+        chat({"object": "error", "message": "no such field", "type": "BadRequestError", "code": 400})
+    assert (caught.value.kind, caught.value.status) == ("rejected", 400)
     assert finished(chat({"error": None, **delta("stop")})).reason == "stop"
 
 
@@ -258,6 +273,15 @@ def test_messages_text_thinking_and_calls() -> None:
         TokenUsage(9, 7, 30),
         (ReasoningBlock(4, "sig"), ReasoningBlock(0, None, "opaque")),
     )
+
+
+def test_messages_thinking_between_texts_keeps_its_place() -> None:
+    events = messages(
+        BEGIN, start(0, type="text", text="één "), start(1, type="thinking", thinking="hm", signature="s1"),
+        start(2, type="text", text=""), step(2, "text_delta", text="two"), start(3, type="redacted_thinking", data="o"),
+        stop(), END,
+    )  # fmt: skip
+    assert finished(events).reasoning_blocks == (ReasoningBlock(2, "s1", at=4), ReasoningBlock(0, None, "o", at=7))
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ CASES: list[tuple[str, Any, Any, TokenUsage | None]] = [
     ("more cached than there is", {"prompt_tokens": 5, "cached_tokens": 9}, None, TokenUsage(5, 5, 0)),
     ("nothing", None, None, None),
     ("zeros", {"prompt_tokens": 0, "completion_tokens": 0}, None, None),
+    ("an answer to no prompt", {"prompt_tokens": 0, "completion_tokens": 7}, None, None),
     ("nonsense", {"prompt_tokens": "many", "completion_tokens": -4, "cached_tokens": True}, [], None),
     ("floats", {"prompt_tokens": 10.0, "completion_tokens": float("nan")}, None, TokenUsage(10, 0, 0)),
 ]  # fmt: skip
@@ -52,3 +53,6 @@ def test_messages_figures_are_cumulative_wherever_they_come() -> None:
     usage.take({"input_tokens": 0, "output_tokens": 9})
     assert usage.total() == TokenUsage(15, 3, 9)
     assert MessagesUsage().total() is None
+    partial = MessagesUsage()
+    partial.take({"output_tokens": 9})
+    assert partial.total() is None
