@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from protocol.messages import ImagePart, Message, TextPart, ToolCall
 from record_store.fold import Entry, State
 
-INTERRUPTED = "Interrupted before there was a result; it may have had effects."
+INTERRUPTED = "No result: the call was interrupted; it may have had effects."
 
 
 def is_blank(message: Message) -> bool:
