@@ -110,11 +110,8 @@ async def _make_client(kind: str) -> httpx.AsyncClient:
     )
     try:
         return httpx.AsyncClient(verify=context, trust_env=outside, limits=limits)
-    except (
-        ImportError,
-        ValueError,
-        httpx.InvalidURL,
-    ):  # SOCKS without its package, a scheme or an address that is none
+    except (ImportError, ValueError, httpx.InvalidURL):
+        # SOCKS without its package, a scheme that is unknown, an address that is none
         raise ProviderError("rejected", BAD_PROXIES) from None
 
 

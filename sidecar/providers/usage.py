@@ -63,8 +63,8 @@ class MessagesUsage:
                 self._figures[name] = max(self._figures.get(name, 0), count(usage.get(name)))
 
     def total(self) -> TokenUsage | None:
-        """The sum, or None if nothing was told of the prompt. What was read from the cache and what was written to it are both
-        outside the dialect's `input_tokens`."""
+        """The sum, or None if nothing was told of the prompt. What was read from the cache and what was written to it
+        are both outside the dialect's `input_tokens`."""
         fresh, read, written, output = (self._figures.get(name, 0) for name in self._NAMES)
         prompt = fresh + read + written
         return TokenUsage(prompt, read, output) if prompt else None
