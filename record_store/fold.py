@@ -21,7 +21,9 @@ from msgspec.structs import replace
 
 from protocol.events import TodoItem
 from protocol.messages import ErrorInfo, JsonObject, Message, StopReason, ToolSpec, Usage
+from record_store import pins
 from record_store import records as r
+from record_store.pins import PinnedSkill
 
 MAX_CLIENT_IDS = 10_000
 """How many `client_message_id`s are remembered; the oldest are forgotten first."""
@@ -84,11 +86,6 @@ class Bracket(Struct, frozen=True):
     rewrites: int = 0
 
 
-class PinnedSkill(Struct, frozen=True):
-    name: str
-    body: str
-
-
 class State(Struct):
     """One agent: its context and everything else that its log says. Serialises as it is, for checkpoints."""
 
@@ -148,6 +145,9 @@ class State(Struct):
 
     def messages(self) -> list[Message]:
         return [e.message for e in self.entries]
+
+    def skills_in_use(self) -> list[PinnedSkill]:
+        return pins.in_use(self.skills, (e.message.text for e in self.entries))
 
 
 def apply(state: State, record: r.Record, line: int) -> None:
@@ -313,6 +313,7 @@ def _apply_compaction(s: State, x: r.ApplyCompaction, line: int) -> None:
     s.landings.append(Landing(x.compaction_id, first, last, x.pre_tokens, x.post_tokens, line))
     s.tokens_after_landing = x.post_tokens
     s.elided_tokens = x.elided_tokens
+    s.skills = pins.landed(s.skills, (e.message.text for e in s.entries))
     _set_breakers(s, x.breakers)
     _rewritten(s, "compaction")
 
@@ -332,6 +333,7 @@ def _undo(s: State, x: r.Undo, line: int) -> None:
     left = s.turn_marks[: max(0, len(s.turn_marks) - x.turns)]
     s.turn_marks = [m for m in left if m.start <= x.keep]
     s.turns = max(0, s.turns - x.turns)
+    _take_back_skills(s)
     s.breakers = s.breakers.closed()
     _rewritten(s, "undo")
 
@@ -352,6 +354,7 @@ def _host_revision(s: State, x: r.HostRevision, line: int) -> None:
     del s.entries[x.keep :]
     s.turn_marks = [m for m in s.turn_marks if m.start < x.keep]
     s.entries.extend(Entry(m, line) for m in x.messages)
+    _take_back_skills(s)
     _rewritten(s, "host_revision")
 
 
@@ -388,7 +391,13 @@ def _todo(s: State, x: r.TodoUpdate, line: int) -> None:
 
 def _skill(s: State, x: r.SkillActivate, line: int) -> None:
     if x.mode == "inline" and x.body is not None:
-        s.skills = [p for p in s.skills if p.name != x.name] + [PinnedSkill(x.name, x.body)]
+        s.skills = pins.activated(s.skills, PinnedSkill(x.name, x.body))
+
+
+def _take_back_skills(s: State) -> None:
+    """What no message shows any more, one that still waits included, is not in use."""
+    waiting = [p.entry for p in s.pending]
+    s.skills = pins.shown(s.skills, (e.message.text for e in (*s.entries, *waiting)))
 
 
 def _approval(s: State, x: r.ToolApproval, line: int) -> None:

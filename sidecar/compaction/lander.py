@@ -6,6 +6,7 @@ The policy is that of the moment: an overflow or a host may have changed it sinc
 from __future__ import annotations
 
 from protocol.messages import Message, Origin, TextPart
+from record_store import pins
 from record_store.records import AppendMessage, ApplyCompaction, Record
 from sidecar.compaction import breakers, landing, regions, sizes, summary_prompt
 from sidecar.compaction.asking import Summary
@@ -43,6 +44,8 @@ class Lander:
         """The shape, and the whole context's tokens before and after it."""
         port, state, measure = self._port, self._port.state, self._gauge.sizes()
         prefix = self._gauge.prefix_tokens()
+        added = state.entries[len(running.original) :]
+        stays = [e.message.text for e in (*added, *(p.entry for p in state.pending))]
         span = Span(
             compaction_id=running.compaction_id,
             entries=running.original,
@@ -52,11 +55,10 @@ class Lander:
             windows=[*((past.first_line, past.last_line) for past in state.landings), running.lines],
             record_access=port.settings.tools.record_access,
             todos=state.todos,
-            skills=state.skills,
+            skills=[s for s in state.skills_in_use() if not pins.shown([s], stays)],
             elided=state.elided_tokens,
         )
         shaped = build_shape(policy, span, summary.text, measure)
-        added = state.entries[len(running.original) :]
         post = prefix + shaped.tokens + sizes.total((e.message for e in added), measure)
         return shaped, port.used(), post
 

@@ -16,7 +16,8 @@ from itertools import accumulate
 
 from protocol.events import TodoItem
 from protocol.messages import Message, Origin, TextPart
-from record_store.fold import Entry, PinnedSkill
+from record_store.fold import Entry
+from record_store.pins import PinnedSkill
 from record_store.records import New, Replacement
 from sidecar.compaction import regions
 from sidecar.compaction import summary_prompt as words

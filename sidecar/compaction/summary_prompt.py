@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from protocol.events import TodoItem
-from record_store.fold import PinnedSkill
+from record_store.pins import PinnedSkill
 
 INSTRUCTION: Final = """\
 <system-reminder>

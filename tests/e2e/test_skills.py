@@ -140,6 +140,39 @@ async def test_inline_is_a_result_and_pinned_verbatim_with_its_arguments() -> No
                 assert (used["name"], used["trigger"], used["mode"]) == ("shine", "model", "inline")
 
 
+async def test_a_skill_that_was_taken_back_is_not_in_use() -> None:
+    def script(request: dict[str, Any], n: int) -> Reply:
+        if compacting(request):
+            return Reply(SUMMARY)
+        last = request["messages"][-1]
+        if last["role"] == "user" and str(last["content"]).startswith("polish "):
+            arguments = {"name": "shine", "arguments": last["content"].removeprefix("polish ")}
+            return Reply(tool_calls=[call("run_skill", arguments, f"s{n}")])
+        return Reply("word " * 800)
+
+    with FakeLLM(script) as llm:
+        async with running_sidecar(llm=llm) as sidecar:
+            skill(sidecar.work, "shine", "Polish the $ARGUMENTS until they SHINE.")
+            skill(sidecar.work, "sweep", "SWEEP the floor.")
+            sid = await create(sidecar)
+            chat = sidecar.client.chat
+            for text in ("polish shoes", "polish boots"):
+                await chat.run(sid, text)
+            await chat.undo(sid)
+            await sidecar.client.skills.run(sid, "sweep")
+            await chat.run(sid, "and then")
+            await chat.undo(sid, turns=2)
+            for text in ("more", "and more"):
+                await chat.run(sid, text)
+            for _ in range(2):
+                assert (await chat.compact(sid)).outcome == "landed"
+                await chat.run(sid, "after")
+                shown = "\n".join(t for _, t in llm.requests[-1].texts)
+                assert shown.count("SHINE") == shown.count("Polish the shoes until they SHINE.") == 1
+                assert "SWEEP" not in shown
+                await chat.run(sid, "after that")
+
+
 async def test_the_free_half_never_shortens_a_skill_in_use() -> None:
     body = "\n".join(f"STEP-{i} " + "x" * 60 for i in range(60))
 

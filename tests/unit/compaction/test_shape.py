@@ -9,7 +9,8 @@ import pytest
 
 from protocol.events import TodoItem
 from protocol.messages import Message, Origin
-from record_store.fold import Entry, PinnedSkill
+from record_store.fold import Entry
+from record_store.pins import PinnedSkill
 from record_store.records import Kept, New
 from sidecar.compaction import summary_prompt as words
 from sidecar.compaction.policy import Policy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.events import TodoItem
-from record_store.fold import PinnedSkill
+from record_store.pins import PinnedSkill
 from sidecar.compaction import summary_prompt as words
 
 TODOS = [TodoItem("write", "done"), TodoItem("test", "in_progress"), TodoItem("ship", "pending")]
