@@ -1,7 +1,8 @@
 """The form of a fact: checking, the file's text and back, and what counts as equal. Pure.
 
 A file is front matter and a body. Written by us it is *canonical*: reading it and writing it again gives the same
-bytes, and it is read without a YAML parser. People may write anything else that YAML allows.
+bytes, and it is read without a YAML parser. People may write anything else that YAML allows, and keys of their own,
+which are kept.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from protocol.memory import Fact, FactInput, FactScope, FactType
 from sidecar import frontmatter
 from sidecar.frontmatter import FrontMatterError, Header
+from sidecar.memory.foreign import OWN, foreign_lines
 from sidecar.memory.times import from_iso, to_iso
 
 TYPES: Final = get_args(FactType)
@@ -145,8 +147,21 @@ def identities(fact: Fact | FactInput) -> tuple[tuple[str, str], ...]:
 # ---------------------------------------------------------------- the file's text
 
 
-def serialise(fact: Fact) -> str:
-    """The canonical text of a fact's file."""
+def serialise(fact: Fact, foreign: str = "") -> str:
+    """The canonical text of a fact's file; behind our fields the lines that others wrote (`Parsed.foreign`). Those
+    are left out if the file could not be read with them."""
+    plain = _text_of(fact, "")
+    if not foreign:
+        return plain
+    with_all = _text_of(fact, foreign)
+    try:
+        read_back = parse(with_all, fact_id=fact.id, scope=fact.scope, modified_ms=0).fact
+    except InvalidFact:
+        return plain
+    return with_all if read_back == fact else plain
+
+
+def _text_of(fact: Fact, foreign: str) -> str:
     lines = [
         f"id: {fact.id}",
         f"revision: {fact.revision}",
@@ -164,7 +179,7 @@ def serialise(fact: Fact) -> str:
     if fact.last_verified_at is not None:
         lines.append(f"last_verified_at: {fact.last_verified_at}")
     header = "\n".join(lines)
-    return f"---\n{header}\n---\n\n{fact.body or ''}\n"
+    return f"---\n{header}\n{foreign}---\n\n{fact.body or ''}\n"
 
 
 def _quoted(text: str) -> str:
@@ -176,10 +191,11 @@ def _quoted(text: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Parsed:
     """A file's fact. `complete` is false when something that only we write (id, revision, dates) had to be filled in:
-    a person made the file."""
+    a person made the file. `foreign` are the lines of the header that are not ours."""
 
     fact: Fact
     complete: bool
+    foreign: str = ""
 
 
 def parse(text: str, *, fact_id: str, scope: FactScope, modified_ms: int) -> Parsed:
@@ -192,7 +208,8 @@ def parse(text: str, *, fact_id: str, scope: FactScope, modified_ms: int) -> Par
         raise InvalidFact("file", "does not begin with front matter between two `---` lines")
     header, body = parts
     try:
-        fields = _read_canonical(header) or frontmatter.read(header)
+        canonical_fields = _read_canonical(header)
+        fields = canonical_fields or frontmatter.read(header)
     except FrontMatterError as error:
         raise InvalidFact("file", str(error)) from None
     _must_agree(fields, "id", fact_id, "the file's name")
@@ -207,7 +224,8 @@ def parse(text: str, *, fact_id: str, scope: FactScope, modified_ms: int) -> Par
         updated_at=_date("updated_at", _text(fields, "updated_at")) or modified,
         last_verified_at=_date("last_verified_at", _text(fields, "last_verified_at")),
     )
-    return Parsed(fact, complete)
+    only_ours = canonical_fields is not None and canonical_fields.keys() <= OWN
+    return Parsed(fact, complete, "" if only_ours else foreign_lines(header))
 
 
 def _read_canonical(header: str) -> Header | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace as replace_fact
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from sidecar import ids
 from sidecar.memory import disk, facts
 from sidecar.memory.catalogue import Catalogue
 from sidecar.memory.disk import Sign
-from sidecar.memory.facts import InvalidFact
+from sidecar.memory.facts import InvalidFact, Parsed
 from sidecar.memory.times import to_iso
 from sidecar.regular_files import read_regular
 
@@ -30,16 +31,19 @@ LOOKS_PER_TURN: Final = 256
 to date, a larger one finds what was edited in place (editors mostly replace files, which is always seen) some turns
 later. Looking at 5,000 files takes 10 ms and more."""
 
-Adopt = Callable[[str, bytes, Fact, "Fact | None"], None]
-"""Asked to write a person's version (file name, bytes as read, fact) back as a revision; last the one it replaces."""
+Adopt = Callable[[str, bytes, Parsed, "Fact | None"], None]
+"""Asked to write a person's version (file name, bytes as read, what they say) back as a revision; last the one it
+replaces."""
 
 
 class FactFolder:
-    """The facts of `directory` in `catalogue`, as of the last look."""
+    """The facts of `directory` in `catalogue`, as of the last look. `foreign` has the lines of front matter that
+    people wrote besides our fields, by the fact's id."""
 
     def __init__(self, directory: Path, scope: FactScope, catalogue: Catalogue, adopt: Adopt) -> None:
         self.directory = directory
         self.problems: dict[str, str] = {}
+        self.foreign: dict[str, str] = {}
         self._scope: FactScope = scope
         self._catalogue = catalogue
         self._adopt = adopt
@@ -78,6 +82,7 @@ class FactFolder:
         self._inodes.pop(name, None)
         self.problems.pop(name, None)
         self._last_good.pop(_id_of(name), None)
+        self.foreign.pop(_id_of(name), None)
         self._catalogue.discard(_id_of(name))
 
     # ---------------------------------------------------------------- looking
@@ -155,10 +160,17 @@ class FactFolder:
             fact = replace(
                 fact, revision=known.revision + 1, created_at=known.created_at, updated_at=to_iso(modified_ms)
             )
-            self._adopt(name, data, fact, known)
+            self._adopt(name, data, replace_fact(parsed, fact=fact), known)
         elif not parsed.complete:
-            self._adopt(name, data, fact, None)
+            self._adopt(name, data, parsed, None)
+        self.keep_foreign(fact_id, parsed.foreign)
         return fact
+
+    def keep_foreign(self, fact_id: str, lines: str) -> None:
+        if lines:
+            self.foreign[fact_id] = lines
+        else:
+            self.foreign.pop(fact_id, None)
 
     def _remember(self, name: str, fact: Fact) -> None:
         self.problems.pop(name, None)

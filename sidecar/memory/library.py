@@ -190,7 +190,7 @@ class Library:
             if fact.revision != expected_revision:
                 return store.update(fact_id, given, expected_revision)
             moved = facts.updated(fact, given, self._clock.now_ms())
-            self._store(moved.scope, root).put(moved)
+            self._store(moved.scope, root).put(moved, store.view.foreign.get(fact_id, ""))
             store.archive(fact_id)
             return moved
 

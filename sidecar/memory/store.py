@@ -27,7 +27,7 @@ from sidecar.clock import Clock
 from sidecar.errors import Fault
 from sidecar.memory import disk, facts
 from sidecar.memory.catalogue import Catalogue
-from sidecar.memory.facts import serialise
+from sidecar.memory.facts import Parsed, serialise
 from sidecar.memory.folder import FactFolder, file_of
 
 
@@ -80,13 +80,13 @@ class FactStore:
             old = self._current(fact_id, expected_revision)
             fact = facts.updated(old, replace(given, scope=self.scope), self._clock.now_ms())
             self._keep(old)
-            self._write(fact)
+            self._write(fact, self.view.foreign.get(fact_id, ""))
             return fact
 
-    def put(self, fact: Fact) -> None:
-        """Takes over a fact from another store."""
+    def put(self, fact: Fact, foreign: str = "") -> None:
+        """Takes over a fact from another store, with what people wrote into its file."""
         with self._writing():
-            self._write(fact)
+            self._write(fact, foreign)
 
     def archive(self, fact_id: str, expected_revision: int | None = None) -> Fact:
         """Moves a fact out of sight; its text stays in the archive."""
@@ -113,7 +113,7 @@ class FactStore:
             )
         return fact
 
-    def _adopt(self, name: str, seen: bytes, fact: Fact, known: Fact | None) -> None:
+    def _adopt(self, name: str, seen: bytes, written: Parsed, known: Fact | None) -> None:
         """Writes a person's version back as a revision of ours. Where that fails (a read-only store, one that is
         locked, a file that changed again) it stays as it is on disk."""
         try:
@@ -121,7 +121,7 @@ class FactStore:
                 if known is not None:
                     self._keep(known)
                 if (self.view.directory / name).read_bytes() == seen:
-                    self._write(fact)
+                    self._write(written.fact, written.foreign)
         except OSError:
             pass
 
@@ -166,11 +166,13 @@ class FactStore:
     def _keep(self, fact: Fact) -> None:
         directory = self.folder / "revisions" / fact.id
         files.make_directory(directory)
-        files.write_atomic(directory / f"{fact.revision}.md", serialise(fact).encode(), "memory.revision")
+        text = serialise(fact, self.view.foreign.get(fact.id, ""))
+        files.write_atomic(directory / f"{fact.revision}.md", text.encode(), "memory.revision")
 
-    def _write(self, fact: Fact) -> None:
+    def _write(self, fact: Fact, foreign: str = "") -> None:
         path = self.view.directory / file_of(fact.id)
-        files.write_atomic(path, serialise(fact).encode(), "memory.fact")
+        files.write_atomic(path, serialise(fact, foreign).encode(), "memory.fact")
+        self.view.keep_foreign(fact.id, foreign)
         self.view.wrote(fact, os.stat(path, follow_symlinks=False))
 
 

@@ -278,7 +278,8 @@ async def test_a_person_may_write_facts_and_old_ones_are_stale() -> None:
             old = (datetime.now(UTC) - timedelta(days=200)).strftime("%Y-%m-%dT%H:%M:%SZ")
             (folder / "hand.md").write_text(
                 f"---\nid: hand\nrevision: 3\ncreated_at: {old}\nupdated_at: {old}\nname: okapi\n"
-                "description: by hand\ntype: project\nscope: project\nkeywords: [okapi, savanna]\n---\n\nokapi lives\n"
+                "description: by hand\ntype: project\nscope: project\nkeywords: [okapi, savanna]\nowner: ann\n"
+                "---\n\nokapi lives\n"
             )
             (folder / "broken.md").write_text("no header at all")
             _, event = await told(sidecar, sid, "okapi savanna")
@@ -287,6 +288,10 @@ async def test_a_person_may_write_facts_and_old_ones_are_stale() -> None:
             assert {f.id for f in listed.facts} == {seed.id, "hand"}
             got = await sidecar.client.memory.get("hand", session_id=sid)
             assert (got.revision, got.body) == (3, "okapi lives")
+            everywhere = fact("okapi", "It lives on.", scope="global")
+            await sidecar.client.memory.save(everywhere, session_id=sid, id="hand", expected_revision=3)
+            (moved,) = (t for path, t in files_of(sidecar).items() if path.endswith("global/facts/hand.md"))
+            assert "owner: ann\n" in moved
 
 
 GOOD = {"name": "build tool", "description": "how it is built", "type": "project", "body": "It uses make."}

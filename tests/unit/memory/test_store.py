@@ -113,6 +113,44 @@ def test_a_file_that_a_person_adds_is_completed(store: FactStore) -> None:
     assert "wiki-page" not in store.catalogue.facts
 
 
+THEIRS = "# why: see the wiki\nowner:\n  - ann\n  - bob\ntags: [a, b]\nnested:\n  type: not ours\n\n  x: 1\n"
+
+
+def test_keys_and_comments_of_people_stay_through_every_write(store: FactStore) -> None:
+    seed = store.create(given())
+    path = store.view.directory / "mine.md"
+    path.write_text(f"---\ntype: reference\ndescription: by hand\n{THEIRS}---\nBody\n")
+    store.view.refresh()
+    adopted = store.catalogue.facts["mine"]
+    assert f"keywords: []\n{THEIRS}---\n\nBody\n" in path.read_text()
+    assert again(store).catalogue.facts["mine"] == adopted
+    store.update("mine", given(body="By a host."), 1)
+    edit(store, "mine", "tags: [a, b]", "tags: [c]", age_s=5)
+    edit(store, "mine", "By a host.", "By hand again.", age_s=5)
+    edited = store.get("mine")
+    assert edited is not None
+    assert (edited.revision, edited.body) == (3, "By hand again.")
+    theirs_now = THEIRS.replace("[a, b]", "[c]")
+    assert theirs_now in path.read_text()
+    revisions = {n: (store.folder / "revisions" / "mine" / f"{n}.md").read_text() for n in (1, 2)}
+    assert all(THEIRS in text for text in revisions.values())
+    other = again(store)
+    other.update("mine", given(body="After a restart."), 3)
+    assert theirs_now in path.read_text()
+    other.archive("mine")
+    assert theirs_now in (store.folder / "archive" / "mine.4.md").read_text()
+    assert "owner" not in (store.view.directory / f"{seed.id}.md").read_text()
+
+
+def test_a_line_that_would_spoil_the_file_is_not_kept(store: FactStore) -> None:
+    store.create(given())
+    path = store.view.directory / "mine.md"
+    path.write_text("---\ntype: &kind reference\ndescription: by hand\nalso: *kind\n---\nBody\n")
+    store.view.refresh()
+    assert "also" not in path.read_text()
+    assert again(store).catalogue.facts["mine"].description == "by hand"
+
+
 def test_damage_is_reported_left_alone_and_mended_by_people(store: FactStore) -> None:
     good, bad = store.create(given(name="good")), store.create(given(name="bad"))
     edit(store, bad.id, "type: project", "type: rumour")
