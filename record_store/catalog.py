@@ -58,7 +58,7 @@ def info_of(state: State, session_id: str) -> SessionInfo:
         title=state.title,
         cwd=state.cwd,
         model=state.model or (state.last_request.model if state.last_request is not None else None),
-        created_at=state.created_at or state.updated_at,
+        created_at=state.created_at,
         updated_at=state.updated_at,
         state="closed" if state.closed else "idle",
         turns=state.turns,

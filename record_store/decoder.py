@@ -25,12 +25,12 @@ from record_store.records import AnyRecord, Record
 
 DamageKind = Literal["empty", "nul", "utf8", "json", "crc", "glued"]
 
-_HEAD: Final = b'{"seq":'
 _TAIL: Final = len(b',"crc":"01234567"}')
 _MAX_GLUED: Final = 64
 """Starts and ends that are tried in one broken line; more than any accident makes."""
 
-_START = re.compile(rb'\{"seq":(\d{1,18}),')
+# Other writers may put blanks between the tokens: the checksum says whether the line is as it was written.
+_START = re.compile(rb'\{\s*"seq"\s*:\s*(\d{1,18})\s*,')
 _END = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
 
 _decode = msgspec.json.Decoder(AnyRecord).decode
@@ -77,7 +77,7 @@ class Decoded:
 def decode(raw: bytes) -> Record | None:
     """The record of a line (without newline) that is whole and known; None says: ask `decode_line`."""
     try:
-        if b',"crc":"%08x"}' % crc32(raw[:-_TAIL]) != raw[-_TAIL:] or not raw.startswith(_HEAD):
+        if b',"crc":"%08x"}' % crc32(raw[:-_TAIL]) != raw[-_TAIL:] or not _START.match(raw):
             return None
         return _decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 import sys
 import threading
 import time
@@ -24,16 +25,25 @@ _BINARY: int = getattr(os, "O_BINARY", 0)
 
 
 def open_file(path: Path, flags: int) -> int:
-    """A descriptor that children do not inherit; a file that it makes is private."""
-    return os.open(path, flags | _BINARY, PRIVATE_FILE)
+    """A descriptor that children do not inherit; a file that it makes is private, whatever the umask."""
+    fd = os.open(path, flags | _BINARY, PRIVATE_FILE)
+    if flags & os.O_CREAT and sys.platform != "win32":
+        try:
+            if stat.S_IMODE(os.fstat(fd).st_mode) != PRIVATE_FILE:
+                os.fchmod(fd, PRIVATE_FILE)
+        except OSError:
+            pass  # someone else's file, or a file system without modes
+    return fd
 
 
 def make_directory(path: Path) -> None:
-    """Makes the directory and what is missing above it, all of it private."""
+    """Makes the directory and what is missing above it, all of it private, whatever the umask."""
     if not path.is_dir():
         make_directory(path.parent)
         try:
             path.mkdir(PRIVATE_DIRECTORY)
+            if stat.S_IMODE(path.stat().st_mode) != PRIVATE_DIRECTORY:
+                path.chmod(PRIVATE_DIRECTORY)
         except FileExistsError:
             if not path.is_dir():
                 raise

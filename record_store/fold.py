@@ -156,6 +156,8 @@ def apply(state: State, record: r.Record, line: int) -> None:
         _forked(state)
     state.seq = line
     state.updated_at = record.time
+    if not state.created_at:
+        state.created_at = record.time  # until `metadata` says it: that line can be damaged
     fold = _FOLDS.get(type(record))
     if fold is not None:
         fold(state, record, line)

@@ -25,6 +25,8 @@ from record_store.errors import SessionLocked, SessionNotFound, StaleWriter
 from record_store.names import SessionPaths
 
 _SIZE = 256
+_MAX_TOKEN = 1 << 62
+"""No clock and no count of holders gets there: a larger one was never written."""
 _READ_AGAIN = 25
 """How often a holder that has not yet written its name is looked at again, 2 ms apart."""
 
@@ -193,8 +195,9 @@ def _read(fd: int) -> tuple[int, int, str]:
     """Token, pid and host; zeros if they cannot be read."""
     try:
         value = orjson.loads(files.pread(fd, _SIZE, 0))
-        return int(value["token"]), int(value["pid"]), str(value["host"])
-    except (OSError, ValueError, TypeError, KeyError):
+        token, pid = int(value["token"]), int(value["pid"])
+        return (token, pid, str(value["host"])) if 0 <= token < _MAX_TOKEN else (0, 0, "")
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return 0, 0, ""
 
 

@@ -6,6 +6,7 @@ although the line holds them escaped.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -120,7 +121,8 @@ class _Scan:
         self._first = first
         self._types = types
         self._budget = budget
-        self._tags = tuple(b'"type":"%b"' % kind.encode() for kind in types)
+        names = b"|".join(re.escape(kind.encode()) for kind in sorted(types))
+        self._tag = re.compile(rb'"type"\s*:\s*"(?:%b)"' % names) if types else None
         self._needle = needle
 
     def __iter__(self) -> Iterator[_Found]:
@@ -135,7 +137,7 @@ class _Scan:
                 return
 
     def _may_match(self, raw: bytes) -> bool:
-        if self._tags and not any(tag in raw for tag in self._tags):
+        if self._tag is not None and not self._tag.search(raw):
             return False
         return self._needle is None or not raw.isascii() or self._needle in raw.lower()
 

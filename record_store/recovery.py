@@ -11,7 +11,7 @@ from zlib import crc32
 
 from protocol.info import Recovered
 from record_store import checkpoint, decoder, failpoints, files, fold, repair
-from record_store.backend import Line
+from record_store.backend import MAIN_AGENT, Line
 from record_store.checkpoint import Position
 from record_store.encoder import encode
 from record_store.fold import State
@@ -95,6 +95,8 @@ def open_log(path: Path, session_id: str, agent_id: str) -> OpenedLog:
         size, cuts = repair.settle_tail(fd, directory)
         folding, loaded = fold_log(fd, directory / CHECKPOINT, size, session_id, agent_id)
         recovered = folding.report()
+        if not size and not cuts and agent_id == MAIN_AGENT:
+            recovered.append(Recovered(kind="damaged_line", line=1, detail="the log is empty: what it held is lost"))
         saved = loaded.checkpoint.position.seq if loaded.checkpoint is not None else 0
         for cut in cuts:
             recovered.append(_record_cut(fd, directory, folding, cut))

@@ -5,7 +5,8 @@
     glued                              several whole records stand on it; all are read
     seq                                from here on, `seq` is not the number of the line
     torn_tail                          bytes after the last newline: what a crash left; opening the session mends it
-    metadata                           the first line is not `metadata`, is of another session, or a later one is
+    metadata                           the first line is not `metadata`, is of another session, or a later one is;
+                                       `main` has no line at all
     bracket                            a compaction or a turn is closed that was not open, opened while one is open, or
                                        landed without making the context smaller
     pairing                            a tool result of a turn that answers no open call
@@ -22,7 +23,7 @@ import anyio
 
 from record_store import decoder
 from record_store import records as r
-from record_store.backend import Line, LogReader, StoredSession
+from record_store.backend import MAIN_AGENT, Line, LogReader, StoredSession
 from record_store.decoder import Unknown
 from record_store.threads import blocking
 
@@ -75,6 +76,8 @@ def verify_log(log: LogReader) -> AgentReport:
             problems.append(problem)
         else:
             more += 1
+    if not log.last_line and not log.unfinished and log.agent_id == MAIN_AGENT:
+        problems.append(Problem(1, "metadata", "the log is empty"))
     if more:
         problems.append(Problem(log.last_line, "more", f"and {more} more problems"))
     return AgentReport(log.agent_id, log.last_line, tuple(problems))

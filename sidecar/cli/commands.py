@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -115,6 +116,7 @@ def run(args: argparse.Namespace) -> int:
 def dispatch(argv: Sequence[str]) -> int:
     args = parser().parse_args(list(argv))
     command: Command = args.run
+    _speak_utf8()
     try:
         code = command(args)
         if sys.stdout is not None:
@@ -126,6 +128,25 @@ def dispatch(argv: Sequence[str]) -> int:
         complain(fault)
         return 1
     except BrokenPipeError:
-        # The reader of our output has seen enough; Python would complain again while it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output has seen enough.
+        _let_stdout_go()
         return 1
+    except OSError as error:
+        # Storage has its own errors, so this is our output: a full disk behind a redirection.
+        named = f"{error.filename}: " if error.filename else "the output cannot be written: "
+        print(f"sidecar: {named}{error.strerror or error}", file=sys.stderr)
+        _let_stdout_go()
+        return 1
+
+
+def _speak_utf8() -> None:
+    """What goes into a file or a pipe is UTF-8 whatever the locale; a terminal gets what it can show."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
+
+
+def _let_stdout_go() -> None:
+    """What is still to be written goes nowhere: Python would try it, and complain again, while it closes stdout."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -365,3 +365,22 @@ def test_a_reader_that_leaves_early(shell: Shell, sid: str, command: str) -> Non
     assert b"Traceback" not in done.stderr, done.stderr
     assert b"Exception ignored" not in done.stderr, done.stderr
     assert shell("record", "verify", sid)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("command", ["record show {}", "record export {}", "record grep {} words", "sessions --json"])
+def test_output_that_finds_no_room_is_told_in_a_line(shell: Shell, sid: str, command: str) -> None:
+    arguments = [sys.executable, "-m", "sidecar", *command.format(sid).split()]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            arguments, env=shell.env, cwd=shell.work, stdout=full, stderr=subprocess.PIPE, timeout=30, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines() == ["sidecar: the output cannot be written: No space left on device"]
+
+
+def test_output_into_a_pipe_is_utf8_in_every_locale(shell: Shell) -> None:
+    made = json.loads(shell("run", "wörds 漢字", "--output", "json")[0])["session_id"]
+    ascii_only = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for command in (["record", "show", made], ["record", "show", made, "--json"], ["sessions"]):
+        assert "wörds 漢字" in shell(*command, env=ascii_only)[0]

@@ -45,6 +45,20 @@ def test_every_record_type_comes_back_as_it_was() -> None:
         assert as_object(line[:-1]) == json.loads(line)
 
 
+@pytest.mark.parametrize("kind", ["context.undo", "of.a.newer.version"])
+@pytest.mark.parametrize("separators", [(", ", ": "), (",", ": "), (" , ", " : ")])
+def test_blanks_of_another_writer_change_nothing(kind: str, separators: tuple[str, str]) -> None:
+    fields = {"seq": 7, "type": kind, "time": 5, "turns": 1, "keep": 2}
+    line = whole(json.dumps(fields, separators=separators)[:-1].encode())
+    record = r.Undo(5, 1, 2) if kind == "context.undo" else Unknown(kind)
+    for raw, damage, found in ((line, None, 1), (line + ONE, "glued", 2), (line + b"{torn", "json", 1)):
+        decoded = decode_line(raw, 7)
+        assert len(decoded.records) == found
+        assert (decoded.records[0].seq, decoded.records[0].record) == (7, record)
+        assert (decoded.damage and decoded.damage.kind) == damage
+    assert decode(line) == (None if isinstance(record, Unknown) else record)
+
+
 @pytest.mark.parametrize(
     "record",
     [

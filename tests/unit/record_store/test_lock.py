@@ -128,3 +128,13 @@ def test_a_session_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(SessionNotFound):
         lock.acquire(SessionPaths(tmp_path / "nothing"), "one")
     assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("token", [2**64, 10**400, -1, 1.5e300, float("inf"), "many", None])
+def test_a_token_that_nobody_wrote_stops_nobody(tmp_path: Path, token: object) -> None:
+    paths = SessionPaths(tmp_path)
+    paths.lock.write_text(json.dumps({"token": token, "pid": 1, "host": "h"}).ljust(255)[:255] + "\n")
+    for _ in range(2):
+        held = lock.acquire(paths, "one")
+        held.check()
+        held.release()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -40,6 +42,15 @@ def everything(log: MemoryReader | LogFile, **terms: object) -> list[int]:
         cursor = page.next_cursor
         if cursor is None:
             return lines
+
+
+def test_a_type_is_found_however_its_writer_sets_blanks() -> None:
+    lines = []
+    for separators in ((",", ":"), (", ", ": ")):
+        head = json.dumps({"seq": len(lines) + 1, "type": "a.b", "time": 1}, separators=separators)[:-1].encode()
+        lines.append(head + b',"crc":"%08x"}' % crc32(head))
+    assert everything(log_of(*lines), types=("a.b",)) == [1, 2]
+    assert everything(log_of(*lines), types=("a_b",)) == []
 
 
 def test_without_terms_every_record_comes_as_stored() -> None:

@@ -205,3 +205,24 @@ async def test_a_repair_that_fails_halfway_is_finished_later(tmp_path: Path, ste
     assert names == {"wire.jsonl", "wire.jsonl.torn-1", "checkpoint.json"}
     async with opened(tmp_path) as (journal, recovered):
         assert (recovered, canonical(journal.state)) == ([], live)
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+async def test_an_empty_log_opens_and_is_told(tmp_path: Path, checkpointed: bool) -> None:
+    write_log(tmp_path, LOG)
+    if checkpointed:
+        await reopened_clean(tmp_path)
+    beside(tmp_path, "wire.jsonl").write_bytes(b"")
+    stored = await LocalStore(tmp_path).read(SESSION)
+    assert [(p.line, p.kind) for report in await verify(stored) for p in report.problems] == [(1, "metadata")]
+    async with opened(tmp_path) as (journal, recovered):
+        assert recovered == ["damaged_line"]
+        assert journal.append(message(1)) == [1]
+    assert len(lines_of([message(1)])[0]) == len(await reopened_clean(tmp_path))
+
+
+async def test_a_session_whose_first_line_is_lost_has_a_time_all_the_same(tmp_path: Path) -> None:
+    write_log(tmp_path, b"lost\n" + b"".join(LINES[1:]))
+    async with opened(tmp_path) as (journal, recovered):
+        assert recovered == ["damaged_line"]
+        assert journal.state.created_at == config().time

@@ -85,7 +85,7 @@ LINES = lines_of([metadata("one"), *(message(n) for n in range(2, 8))])
     ("lines", "expected"),
     [
         (LINES, []),
-        ([], []),
+        ([], [(1, "metadata")]),
         (LINES[1:], [(1, "seq"), (1, "metadata")]),
         ([*LINES[:2], *LINES[3:]], [(3, "seq")]),
         ([*LINES[:2], b"", *LINES[3:]], [(3, "empty")]),
