@@ -52,6 +52,8 @@ class Turns:
         self._on_end = on_end
         self._handles: dict[str, TurnHandle] = {}
         self._failed: set[str] = set()
+        # Steering whose turn is over and was not followed by another: it enters with the next one, and starts none.
+        self._resting: set[str] = self._steering()
         self._draining = False
         self._stopping = False
         self._held: str | None = None
@@ -171,13 +173,18 @@ class Turns:
         for pending in state.pending:
             if pending.kind == "turn" and pending.turn_id not in self._failed:
                 return pending.turn_id
-        left_over = not self._stopping and any(p.kind == "steer" for p in state.pending)
+        left_over = not self._stopping and not self._steering() <= self._resting
         return ids.new("turn") if left_over else None
+
+    def _steering(self) -> set[str]:
+        """The messages that wait for a step."""
+        return {p.entry.message.id for p in self._agent.state.pending if p.kind == "steer"}
 
     async def _drain(self) -> None:
         try:
             while (turn_id := self._next()) is not None:
                 if not await self._run(turn_id):
+                    self._resting = self._steering()
                     break
         finally:
             self._draining = False

@@ -385,6 +385,28 @@ async def test_a_kill_in_a_tool_call_leaves_calls_that_are_answered(tmp_path: Pa
             assert recovered == []
 
 
+async def test_steering_that_outlived_its_turn_waits_for_the_next_and_holds_nothing_up(tmp_path: Path) -> None:
+    gate = Gate()
+    with FakeLLM(lambda request, n: Reply("one two", gate=gate) if n == 1 else Reply("fine")) as llm:
+        async with running_sidecar(llm=llm, home=tmp_path) as sidecar:
+            sid = await made(sidecar)
+            await sidecar.client.chat.run(sid, "before")
+            await sidecar.client.chat.send(sid, "cut short")
+            await until(lambda: len(llm.requests) == 2, what="the second request")
+            await sidecar.client.chat.steer(sid, "one more thing")
+            await sidecar.kill()
+        gate.open()
+        async with again(llm, tmp_path, sid) as (sidecar, recovered):
+            assert [r.kind for r in recovered] == ["open_turn"]
+            assert (await sidecar.client.sessions.get(sid)).state == "idle"
+            # What needs a session in which nothing runs is not refused.
+            assert (await sidecar.client.chat.undo(sid)).removed_turns == 1
+            assert (await sidecar.client.chat.run(sid, "go on")).stop_reason == "end_turn"
+            said = [m["content"][0]["text"] for m in await context(sidecar, sid) if m["role"] == "user"]
+            assert [text for text in said if text[0] != "<"] == ["before", "go on", "one more thing"]
+            assert len(llm.requests) == 3
+
+
 async def test_a_kill_in_a_stream_and_in_a_compaction(tmp_path: Path) -> None:
     gate = Gate()
 
