@@ -8,13 +8,13 @@ from protocol.events import ContextSoftLimit
 from sidecar.compaction import triggers
 from sidecar.compaction.circuits import Circuits
 from sidecar.compaction.gauge import Gauge
+from sidecar.compaction.landing import has_gain
 from sidecar.compaction.policy import Policy
 from sidecar.compaction.ports import AgentPort
 from sidecar.compaction.rewrites import Rewrites
 from sidecar.compaction.run import Runs
 from sidecar.compaction.running import End
 from sidecar.compaction.shape import Shaped, Span, build_shape
-from sidecar.compaction.sizes import total
 from sidecar.compaction.triggers import Verdict
 from sidecar.errors import Fault
 
@@ -148,7 +148,7 @@ class Boundary:
             if not at_block and running.mode == "background":
                 return
             end = await self._runs.wait(running, at_block=at_block)
-            if end.kind == "failed" and self._port.used() >= policy.block_at:
+            if end.kind != "discarded" and triggers.must_wait(policy, self._port.used()):
                 self._rewrites.last_pass(policy)
             if end.reason != "stale":
                 return
@@ -160,16 +160,17 @@ class Boundary:
         await self.compact_manually(policy, "\n".join(dict.fromkeys(wishes)) or None)
 
     def _has_something(self, policy: Policy) -> bool:
-        """Whether the shape would leave out anything that no compaction made."""
+        """Whether the shape would leave out anything that does not come back by itself."""
         return self._probe(policy).shadows
 
     def _could_shrink(self, policy: Policy) -> bool:
-        """Whether the context would be smaller with the shortest summary there is: else nobody need be asked for
+        """Whether a landing with the shortest summary there is would count as a gain: else nobody need be asked for
         one."""
-        shaped, sizes = self._probe(policy), self._gauge.sizes()
-        return shaped.shadows and shaped.tokens < total(self._port.state.messages(), sizes)
+        probe = self._probe(policy)
+        return probe.shadows and has_gain(self._port.used(), self._gauge.prefix_tokens() + probe.tokens)
 
     def _probe(self, policy: Policy) -> Shaped:
+        """What a compaction would leave now, with the shortest summary there is."""
         port = self._port
         span = Span("probe", port.state.entries, 0, self._gauge.prefix_tokens(), port.wire_path, ((1, 1),))
         return build_shape(policy, span, "", self._gauge.sizes())

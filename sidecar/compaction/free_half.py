@@ -79,23 +79,36 @@ def old_results(entries: Sequence[Entry], before: int, keep_last: int) -> list[E
     return [e for e in old if not e.message.is_error] + [e for e in old if e.message.is_error]
 
 
-def old_images(entries: Sequence[Entry], before: int, keep_last: int) -> list[Entry]:
-    """Messages before a position that hold images, without those that hold one of the last `keep_last`."""
-    holders = [i for i, e in enumerate(entries) if any(isinstance(p, ImagePart) for p in e.message.content)]
+def old_images(entries: Sequence[Entry], before: int, keep_last: int) -> list[tuple[Entry, int]]:
+    """Messages before a position that hold old images, and how many of the last `keep_last` images of the whole
+    context each of them holds, which stay."""
+    holders = [i for i, e in enumerate(entries) if _images(e.message)]
+    old: list[tuple[Entry, int]] = []
     recent = keep_last
-    while holders and recent > 0:
-        recent -= sum(isinstance(p, ImagePart) for p in entries[holders.pop()].message.content)
-    return [entries[i] for i in holders if i < before]
+    for i in reversed(holders):
+        held = len(_images(entries[i].message))
+        if i < before and held > recent:
+            old.append((entries[i], recent))
+        recent = max(0, recent - held)
+    return old[::-1]
 
 
 # ---------------------------------------------------------------- how
 
 
-def offload(entry: Entry) -> tuple[Part, ...] | None:
-    """The images of a message as text pointers."""
-    if not any(isinstance(part, ImagePart) for part in entry.message.content):
+def offload(entry: Entry, keep: int = 0) -> tuple[Part, ...] | None:
+    """The images of a message as text pointers, all but the last `keep` of them; None if that is none."""
+    old = len(_images(entry.message)) - keep
+    if old <= 0:
         return None
-    return tuple(pointer(part, entry.line) if isinstance(part, ImagePart) else part for part in entry.message.content)
+    content: list[Part] = []
+    for part in entry.message.content:
+        if isinstance(part, ImagePart) and old > 0:
+            old -= 1
+            content.append(pointer(part, entry.line))
+        else:
+            content.append(part)
+    return tuple(content)
 
 
 def pointer(image: ImagePart, line: int) -> TextPart:
@@ -259,7 +272,9 @@ def micro_pass(policy: Policy, entries: Sequence[Entry], sizes: Sizes) -> Edits:
 def _offload_pass(policy: Policy, entries: Sequence[Entry], sizes: Sizes, before: int, enough: int | None) -> Edits:
     if not policy.image_offload:
         return Edits()
-    return plan(old_images(entries, before, policy.keep_last_images), offload, sizes, enough)
+    old = old_images(entries, before, policy.keep_last_images)
+    keep = {entry.message.id: kept for entry, kept in old}
+    return plan([entry for entry, _ in old], lambda e: offload(e, keep[e.message.id]), sizes, enough)
 
 
 def _after(entries: Sequence[Entry], images: Edits) -> list[Entry]:

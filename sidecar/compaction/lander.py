@@ -43,14 +43,14 @@ class Lander:
     def _weigh(self, policy: Policy, running: Running, summary: Summary) -> tuple[Shaped, int, int]:
         """The shape, and the whole context's tokens before and after it."""
         port, state, measure = self._port, self._port.state, self._gauge.sizes()
-        prefix = self._gauge.prefix_tokens()
         added = state.entries[len(running.original) :]
+        around = self._gauge.prefix_tokens() + sizes.total((e.message for e in added), measure)
         stays = [e.message.text for e in (*added, *(p.entry for p in state.pending))]
         span = Span(
             compaction_id=running.compaction_id,
             entries=running.original,
             time=port.now_ms(),
-            prefix_tokens=prefix,
+            around_tokens=around,
             wire_path=port.wire_path,
             windows=[*((past.first_line, past.last_line) for past in state.landings), running.lines],
             record_access=port.settings.tools.record_access,
@@ -59,8 +59,7 @@ class Lander:
             elided=state.elided_tokens,
         )
         shaped = build_shape(policy, span, summary.text, measure)
-        post = prefix + shaped.tokens + sizes.total((e.message for e in added), measure)
-        return shaped, port.used(), post
+        return shaped, port.used(), around + shaped.tokens
 
     def _apply(
         self, policy: Policy, running: Running, summary: Summary, shaped: Shaped, pre: int, post: int

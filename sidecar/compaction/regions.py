@@ -16,8 +16,11 @@ ELISION_VARIANT = "compaction_elision"
 CONTINUATION_VARIANT = "compaction_continuation"
 SKILL_VARIANT = "pinned_skill"
 THRASHING_VARIANT = "compaction_thrashing"
+DATE_VARIANT = "date"
+INSTRUCTIONS_VARIANT = "instructions_changed"
 
 _MADE_BY_COMPACTION = frozenset({ELISION_VARIANT, CONTINUATION_VARIANT, SKILL_VARIANT})
+_TOLD_AGAIN = frozenset({DATE_VARIANT, INSTRUCTIONS_VARIANT})
 
 
 def is_real_user_input(message: Message) -> bool:
@@ -52,6 +55,12 @@ def is_made_by_compaction(message: Message) -> bool:
     if origin is None:
         return False
     return origin.kind == "compaction_summary" or (origin.kind == "injection" and origin.variant in _MADE_BY_COMPACTION)
+
+
+def is_told_again(message: Message) -> bool:
+    """A note on the state of things, which the next turn begins with again when it is missing."""
+    origin = message.origin
+    return origin is not None and origin.kind == "injection" and origin.variant in _TOLD_AGAIN
 
 
 def issuers(messages: Sequence[Message]) -> list[int | None]:

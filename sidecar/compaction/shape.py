@@ -41,14 +41,14 @@ class Span:
     """What is compacted, and what its replacement mentions.
 
     `entries` is the whole context when the compaction began. `windows` are the line ranges of all compactions, this
-    one last. `elided` counts the tokens of user text left out by earlier ones. `prefix_tokens` is what stands before
-    the messages, `time` the landing's, in ms.
+    one last. `elided` counts the tokens of user text left out by earlier ones. `around_tokens` is what stands around
+    the replacement: before the messages, and behind them what was appended since. `time` is the landing's, in ms.
     """
 
     compaction_id: str
     entries: Sequence[Entry]
     time: int
-    prefix_tokens: int
+    around_tokens: int
     wire_path: str
     windows: Sequence[tuple[int, int]]
     record_access: bool = True
@@ -61,7 +61,7 @@ class Span:
 class Shaped:
     """The replacement, its messages and tokens, and all user text left out so far.
 
-    `shadows` says whether it leaves out or shortens anything that no compaction made.
+    `shadows` says whether it leaves out or shortens anything that no compaction made and no turn tells again.
     """
 
     replacement: tuple[Replacement, ...]
@@ -74,8 +74,8 @@ class Shaped:
 def build_shape(policy: Policy, span: Span, summary: str, sizes: Sizes) -> Shaped:
     """What replaces the span.
 
-    With the prefix it stays under `policy.target` where it can: the tail shrinks first, then the user's words from the
-    gap outwards. Where even the least that is kept does not fit, it aims below the trigger instead.
+    With what stands around it stays under `policy.target` where it can: the tail shrinks first, then the user's words
+    from the gap outwards. Where even the least that is kept does not fit, it aims below the trigger instead.
     """
     made = _Made(span, policy, summary, sizes)
     if policy.shape == "handoff":
@@ -128,9 +128,9 @@ class _Made:
         ]
 
     def fixed_tokens(self) -> int:
-        """Of the prefix and everything made, notes aside."""
+        """Of what stands around and everything made, notes aside."""
         pieces = [*self.system, self.summary, *self.skills]
-        return self.span.prefix_tokens + sum(p.tokens for p in pieces)
+        return self.span.around_tokens + sum(p.tokens for p in pieces)
 
     def shaped(self, pieces: Sequence[Piece], elided: int) -> Shaped:
         kept = {p.message.id for p in pieces}
@@ -139,8 +139,12 @@ class _Made:
             messages=tuple(p.message for p in pieces),
             tokens=sum(p.tokens for p in pieces),
             elided=elided,
-            shadows=any(m.id not in kept and not regions.is_made_by_compaction(m) for m in self.messages),
+            shadows=any(m.id not in kept and not _comes_again(m) for m in self.messages),
         )
+
+
+def _comes_again(message: Message) -> bool:
+    return regions.is_made_by_compaction(message) or regions.is_told_again(message)
 
 
 def _goals(policy: Policy) -> tuple[int, int]:

@@ -51,7 +51,7 @@ async def uncompact(port: AgentPort, gauge: Gauge, compaction_id: str | None) ->
     )
     (line,) = port.append(record)
     port.emit(ContextRewritten(action="uncompact", pre_tokens=pre, post_tokens=post, line=line))
-    return post
+    return port.used()
 
 
 def _replacement(span: Sequence[Entry], standing: Sequence[Entry]) -> tuple[Replacement, ...]:

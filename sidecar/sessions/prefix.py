@@ -14,6 +14,8 @@ from protocol.messages import Message, Origin, TextPart
 from record_store.fold import State
 from sidecar import ids
 from sidecar.agent.runtime import Agent
+from sidecar.compaction.regions import DATE_VARIANT as DATE
+from sidecar.compaction.regions import INSTRUCTIONS_VARIANT as INSTRUCTIONS
 from sidecar.instructions.discovery import Watched, load
 from sidecar.instructions.prefix import join
 from sidecar.instructions.standing import changes, date_note, digest_of, files_in, is_unbroken, told_date, told_state
@@ -25,8 +27,6 @@ from sidecar.settings import Settings
 from sidecar.skills.discovery import Catalog, discover
 from sidecar.skills.index import skills_index
 
-DATE = "date"
-INSTRUCTIONS = "instructions_changed"
 RECALL = "memory_recall"
 
 

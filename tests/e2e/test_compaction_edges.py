@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import zlib
@@ -13,6 +14,7 @@ import anyio
 import pytest
 
 from protocol import events as e
+from protocol.messages import ImagePart, TextPart
 from sidecar.client.errors import SidecarError
 from sidecar.client.host import HostCall, host_tool
 from tests.support.fake_llm import FakeLLM, Gate, Reply, Request, call, failure
@@ -103,6 +105,43 @@ async def test_an_overflow_of_what_no_summary_makes_smaller_fails_at_once() -> N
             assert result.error.reason == "context_overflow"
             assert result.error.hint
             assert len(llm.requests) == 1
+
+
+async def test_kept_words_and_one_summary_are_nothing_left_to_compact() -> None:
+    """The date, which the turn tells anew, is nothing to pay a summary for."""
+    refuses = False
+
+    def script(request: dict[str, Any], n: int) -> Reply:
+        if is_summary(request):
+            return Reply(SUMMARY)
+        return OVERFLOW if refuses else Reply("word " * 1200)
+
+    with FakeLLM(script) as llm:
+        async with running_sidecar(llm=llm) as sidecar:
+            sid = await talked(sidecar, config(64_000), turns=4)
+            assert (await sidecar.client.chat.compact(sid)).outcome == "landed"
+            asked, refuses = llm.count, True
+            result = await sidecar.client.chat.run(sid, "and now?")
+            assert result.error is not None
+            assert result.error.reason == "context_overflow"
+            assert llm.count == asked + 1
+
+
+async def test_what_the_provider_counted_says_whether_a_compaction_can_help() -> None:
+    """A context that is worth far more to its provider than to our estimate."""
+    replies = iter([Reply("hi", prompt_tokens=6_000), OVERFLOW])
+
+    def script(request: dict[str, Any], n: int) -> Reply:
+        return Reply(SUMMARY) if is_summary(request) else next(replies, Reply("done"))
+
+    with FakeLLM(script) as llm:
+        async with running_sidecar(llm=llm) as sidecar:
+            sid = await talked(sidecar, config(16_000), turns=2)
+            records = sidecar.records(sid)
+            assert [r["trigger"] for r in of_type(records, "compaction.start")] == ["overflow"]
+            (applied,) = of_type(records, "context.apply_compaction")
+            assert applied["post_tokens"] < applied["pre_tokens"]
+            assert of_type(records, "turn.end")[-1]["stop_reason"] == "end_turn"
 
 
 async def test_a_refused_summary_request_is_never_sent_again() -> None:
@@ -283,6 +322,35 @@ async def test_pruning_that_is_enough_saves_the_summary() -> None:
             assert marker is not None
             assert records[int(marker[2]) - 1]["message"]["content"][0]["text"].startswith("page 1\n")
             assert shown[-1].startswith("page 5\n")
+
+
+async def test_a_result_that_is_the_whole_pressure_is_shortened_unpaid() -> None:
+    settings = config(16_000, preset="span") | {"tools": {"builtin": "none", "spill_bytes": 1_000_000}}
+    with FakeLLM(one_call_a_turn()) as llm:
+        async with running_sidecar(llm=llm) as sidecar:
+            tool = reader(lambda n: "\n".join(LINES * 10))
+            session = await sidecar.client.sessions.create(cwd=str(sidecar.work), tools=[tool], config=settings)
+            result = await sidecar.client.chat.run(session.session_id, "read it")
+            assert result.text == "read it"
+            assert not summaries(llm)
+            assert [r["action"] for r in of_type(sidecar.records(session.session_id), "context.rewrite")] == ["prune"]
+            assert len(llm.requests[-1].body) < 60_000
+
+
+async def test_images_of_one_message_are_offloaded_one_by_one() -> None:
+    image = base64.b64encode(b"\x89PNG" + bytes(600)).decode()
+    settings = config(20_000, preset="span", snip_ratio=0.2, keep_last_messages=2, keep_last_images=1, cache_ttl_s=1)
+    with FakeLLM(lambda request, n: Reply("word " * 3_000)) as llm:
+        async with running_sidecar(llm=llm) as sidecar:
+            session = await sidecar.client.sessions.create(cwd=str(sidecar.work), config=settings)
+            sid = session.session_id
+            await sidecar.client.chat.run(sid, [TextPart("look"), *[ImagePart("image/png", data=image)] * 3])
+            await sidecar.client.chat.run(sid, "and then?")
+            await anyio.sleep(1.2)
+            await sidecar.client.chat.run(sid, "after a pause")
+            assert [r["action"] for r in of_type(sidecar.records(sid), "context.rewrite")] == ["image_offload"]
+            (looked,) = [m for m in await context(sidecar, sid) if "look" in m.text]
+            assert [isinstance(part, ImagePart) for part in looked.content] == [False, False, False, True]
 
 
 # ---------------------------------------------------------------- a crash between summary and landing

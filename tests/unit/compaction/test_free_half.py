@@ -184,10 +184,18 @@ def test_offloading_again_changes_nothing() -> None:
 
 def test_the_last_images_stay() -> None:
     context = entries(user("u1", "", IMAGE), user("u2", "", IMAGE), user("u3", "", IMAGE))
-    old = free_half.old_images(context, 3, 1)
-    assert [e.message.id for e in old] == ["u1", "u2"]
-    assert [e.message.id for e in free_half.old_images(context, 1, 1)] == ["u1"]
+    assert [(e.message.id, kept) for e, kept in free_half.old_images(context, 3, 1)] == [("u1", 0), ("u2", 0)]
+    assert [(e.message.id, kept) for e, kept in free_half.old_images(context, 1, 1)] == [("u1", 0)]
     assert len(free_half.old_images(context, 3, 0)) == 3
+
+
+def test_the_last_images_are_counted_one_by_one() -> None:
+    context = entries(user("u1", "", IMAGE, IMAGE), user("u2", "", IMAGE, IMAGE, IMAGE), user("u3", "", IMAGE))
+    assert [(e.message.id, kept) for e, kept in free_half.old_images(context, 3, 2)] == [("u1", 0), ("u2", 1)]
+    content = offload(context[1], 1)
+    assert content is not None
+    assert [part is IMAGE for part in content] == [False, False, True]
+    assert offload(context[1], 3) is None
 
 
 # ---------------------------------------------------------------- passes

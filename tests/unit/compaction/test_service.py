@@ -86,6 +86,18 @@ async def test_rebase_lands_once_per_fill_and_discards_nothing() -> None:
         a.assert_sound()
 
 
+async def test_what_comes_meanwhile_counts_towards_the_target() -> None:
+    a = agent(summary_ms=700, target_ratio=0.25, user_message_max_tokens=4_000)
+    for i in range(24):
+        a.add(a.say(f"{i} " + words(290)))
+    async with Running(a) as service:
+        await run_turn(a, service, "go", steps(36))
+        (landed,) = a.of(CompactionLanded)
+        assert any(m.role == "tool" for m in a.messages()), "something came meanwhile"
+        assert landed.post_tokens < 5_000
+        a.assert_sound()
+
+
 async def test_strict_discards_and_one_fresh_compaction_lands_at_block() -> None:
     a = agent(summary_ms=1_000, landing="strict")
     async with Running(a) as service:
@@ -1081,6 +1093,26 @@ async def test_a_landing_that_leaves_too_much_is_followed_by_the_last_pass() -> 
         assert a.of(CompactionLanded)[0].post_tokens >= 7_000
         assert order[landed + 1] == "ContextRewritten"
         assert a.used() < 7_000
+        a.assert_sound()
+
+
+async def test_no_request_goes_out_above_block_after_a_landing_that_leaves_too_much() -> None:
+    a = agent("span", window=10_000)
+    async with Running(a) as service:
+        await run_turn(a, service, "go", [*steps(6, 250), words(9_000)])
+        assert a.of(CompactionLanded)[0].post_tokens >= 8_500
+        largest = max(sum(map(len, request)) for request in a.step_requests)
+        assert largest < 4 * 8_500
+        a.assert_sound()
+
+
+async def test_a_note_that_the_next_turn_tells_again_is_no_reason_to_pay_for_a_summary() -> None:
+    a = agent("span", window=10_000)
+    a.add(a.say("<current-date>", Origin("injection", variant="date")))
+    async with Running(a) as service:
+        await run_turn(a, service, "go", [words(7_000)])
+        assert [e.action for e in a.of(ContextRewritten)] == ["prune"]
+        assert not a.of(CompactionStarted)
         a.assert_sound()
 
 

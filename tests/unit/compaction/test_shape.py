@@ -22,7 +22,7 @@ from tests.unit.compaction.build import IMAGE, SIZES, assistant, entries, ids, p
 def shape(p: Policy, context: Sequence[Entry], summary: str = "It went well.", **more: Any) -> Shaped:
     values: dict[str, Any] = {
         "time": 9,
-        "prefix_tokens": 100,
+        "around_tokens": 100,
         "wire_path": "/d/wire.jsonl",
         "windows": [(3, 40)],
         **more,
@@ -141,6 +141,9 @@ def test_nothing_left_to_compact() -> None:
     assert shape(p, landed(first, assistant("a9", "well"))).shadows
     assert not shape(p, []).shadows
     assert shape(p, landed(first, user("u3", filler(5_000)))).shadows
+    date = user("d", "<current-date>", origin=Origin("injection", variant="date"))
+    assert not shape(p, landed(first, date, user("u3", "and now?"))).shadows, "the next turn tells it again"
+    assert shape(p, landed(first, user("m", "recalled", origin=Origin("injection", variant="memory_recall")))).shadows
 
 
 def test_user_text_shrinks_until_the_target_is_met_but_not_for_nothing() -> None:
@@ -291,3 +294,13 @@ def test_what_is_kept_is_kept_by_id_and_what_is_made_has_ids_of_its_own(preset: 
 @pytest.mark.parametrize("preset", ["handoff", "span", "ladder"])
 def test_equal_input_gives_equal_output(preset: str) -> None:
     assert shape(policy(preset=preset), long_work(10)) == shape(policy(preset=preset), long_work(10))
+
+
+@pytest.mark.parametrize("preset", ["handoff", "span", "ladder"])
+def test_what_was_appended_since_counts_towards_the_target(preset: str) -> None:
+    p = policy(preset=preset, keep_last_messages=16, user_message_max_tokens=4_000)
+    context = entries(*(m for i in range(30) for m in (user(f"u{i}", filler(200)), assistant(f"a{i}", filler(200)))))
+    alone, along = (shape(p, context, around_tokens=100 + appended) for appended in (0, 2_500))
+    assert alone.tokens + 100 < p.target
+    assert along.tokens + 2_600 < p.target
+    assert along.tokens < alone.tokens
