@@ -26,6 +26,7 @@ CLI_COMMANDS = ("run", "acp", "sessions", "compact", "record", "inspect", "docto
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code of a command; `serve` ends the process itself."""
+    _fill_standard_descriptors()
     arguments = sys.argv[1:] if argv is None else argv
     command = arguments[0] if arguments else ""
     if command == "serve":
@@ -48,6 +49,18 @@ def main(argv: list[str] | None = None) -> int:
     problem = f"unknown command {command}" if command else "a command is missing"
     print(f"sidecar: {problem}\n\n{USAGE}", end="", file=sys.stderr)
     return 2
+
+
+def _fill_standard_descriptors() -> None:
+    """Where the parent closed one of the first three descriptors, the next file that is opened would get its number,
+    and with it whatever is printed there."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def _serve(arguments: list[str]) -> int:
