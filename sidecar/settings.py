@@ -216,9 +216,7 @@ def check(layer: Mapping[str, Any], *, source: str, session: bool = False) -> La
 
 def _explain(layer: Mapping[str, Any], text: str, source: str) -> Fault:
     detail, _, where = text.partition(" - at `")
-    path = [p for p in re.split(r"[.\[\]]+", where.rstrip("`").lstrip("$").lstrip(".")) if p]
-    if "..." in where or any(p == "" for p in path):
-        path = _find_offender(layer, path)
+    path = _find_offender(layer, re.findall(r"\[\.\.\.\]|[^.\[\]]+", where.rstrip("`").lstrip("$")))
     unknown = re.match(r"Object contains unknown field `(.*)`", detail)
     if unknown:
         key = ".".join([*path, unknown.group(1)])
@@ -236,26 +234,49 @@ def _explain(layer: Mapping[str, Any], text: str, source: str) -> Fault:
         elif isinstance(value, (list, tuple)) and part.isdigit() and int(part) < len(value):
             value = value[int(part)]
     wanted = describe(path) or detail
+    private = _may_be_secret(path, value)
+    shown = isinstance(value, (int, float, bool, str)) and not private
+    said = f"<{type(value).__name__}>" if private else _short(value)
     return Fault(
         "config_invalid",
-        f"{key} = {_short(value)} is not allowed ({source}): wanted {wanted}",
+        f"{key} = {said} is not allowed ({source}): wanted {wanted}",
         hint=f"set {key} to {wanted}",
         key=key,
-        value=value if isinstance(value, (int, float, bool, str)) or value is None else None,
+        value=value if shown else None,
         range=wanted,
     )
 
 
+def _may_be_secret(path: list[str], value: Any) -> bool:
+    """Headers and environments hold credentials, wherever in a provider's or server's row they were put."""
+    if not path or path[0] not in ("providers", "mcp"):
+        return False
+    return bool({"headers", "env"}.intersection(path)) or isinstance(value, (Mapping, list, tuple))
+
+
 def _find_offender(layer: Mapping[str, Any], path: list[str]) -> list[str]:
-    """msgspec writes keys of free dicts as `[...]`: look for the entry that fails alone."""
-    head = path[0] if path else ""
-    for name in (layer.get(head) or {}) if isinstance(layer.get(head), Mapping) else {}:
-        try:
-            msgspec.convert({head: {name: layer[head][name]}}, Settings, strict=True)
-        except msgspec.ValidationError as error:
-            rest = str(error).partition(" - at `")[2].rstrip("`").rsplit("]", 1)[-1].lstrip(".")
-            return [head, name, *([p for p in rest.split(".") if p])]
-    return [p for p in path if p != "..."]
+    """The whole path. msgspec writes keys of free dicts as `[...]`: the entry that fails alone is the one."""
+    found: list[str] = []
+    here: Any = layer
+    for part in path:
+        if part == "[...]":
+            entries = here.items() if isinstance(here, Mapping) else ()
+            part = next((name for name, value in entries if _fails([*found, name], value)), "")
+            if not part:
+                break
+        found.append(part)
+        here = here.get(part) if isinstance(here, Mapping) else None
+    return found
+
+
+def _fails(path: list[str], value: Any) -> bool:
+    for part in reversed(path):
+        value = {part: value}
+    try:
+        msgspec.convert(value, Settings, strict=True)
+    except msgspec.ValidationError:
+        return True
+    return False
 
 
 def _short(value: Any) -> str:

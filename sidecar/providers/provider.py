@@ -18,7 +18,7 @@ from sidecar.providers.openai import ChatEncoder
 from sidecar.providers.openai_stream import ChatDecoder
 from sidecar.providers.port import BlobReader, EncodedRequest, Encoder, RetryPolicy, StreamEvent
 from sidecar.providers.quirks import MessagesQuirks, Quirks
-from sidecar.providers.rows import check_headers
+from sidecar.providers.rows import check_headers, secrets_in
 from sidecar.providers.stream import StreamDecoder
 from sidecar.settings import ProviderSettings
 
@@ -66,7 +66,7 @@ class HttpProvider:
         self._max_output = max_output
         self._retry = RetryPolicy(settings.max_retries, settings.retry_base_s)
         headers = _headers(name, dialect, api_key, settings.headers, quirks)
-        judge = Judge(name, _secrets(api_key, headers))
+        judge = Judge(name, [*_secrets(api_key, headers), *secrets_in(base_url)])
         url = join_url(base_url, self._dialect.path)
         timeouts = (settings.connect_timeout_s, settings.idle_timeout_s)
         self._endpoint = Endpoint(name, url, headers, judge, *timeouts)

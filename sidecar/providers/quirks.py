@@ -7,7 +7,7 @@ The order, later wins: the standard, the row of the provider's name, the row of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
@@ -159,11 +159,23 @@ def _merge(kind: type[Q], name: str, layers: JsonFields, overrides: Mapping[str,
     try:
         return msgspec.convert({**layers, **overrides}, kind, strict=True)
     except msgspec.ValidationError as error:
-        detail, _, where = str(error).partition(" - at `$.")
-        field_name = where.rstrip("`")
+        field_name = str(error).partition(" - at `$.")[2].rstrip("`")
+        value = overrides.get(field_name)
+        wanted = _wanted(kind, field_name)
         raise Fault(
             "config_invalid",
-            f"{key}.{field_name} is not allowed: {detail[:1].lower()}{detail[1:]}",
-            hint=f"correct [providers.{name}] quirks",
+            f"{key}.{field_name} = {repr(value)[:80]} is not allowed: wanted {wanted}",
+            hint=f"set {key}.{field_name} to {wanted}",
             key=f"{key}.{field_name}",
+            range=wanted,
         ) from None
+
+
+def _wanted(kind: type[Struct], field_name: str) -> str:
+    """What a quirk takes, in words."""
+    hint = get_type_hints(kind).get(field_name)
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(repr(a) for a in get_args(hint))
+    if hint is int:
+        return "an integer"
+    return "a table" if field_name == "extra_body" else "true or false"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from sidecar.errors import Fault
 from sidecar.providers.quirks import chat_quirks, messages_quirks
@@ -51,7 +51,7 @@ def check_no_credentials(rows: Mapping[str, Any]) -> None:
     """Raises `config_invalid` for a credential in a session's own provider rows: they are kept in its log."""
     for name, row in rows.items():
         carried = [f"headers.{h}" for h in row.get("headers", ()) if _CREDENTIAL.search(h)]
-        if _has_password(row.get("base_url") or ""):
+        if secrets_in(row.get("base_url") or ""):
             carried.append("base_url")
         if carried:
             key = f"providers.{name}.{carried[0]}"
@@ -63,11 +63,18 @@ def check_no_credentials(rows: Mapping[str, Any]) -> None:
             )
 
 
-def _has_password(url: str) -> bool:
+def secrets_in(url: str) -> list[str]:
+    """Credentials that an address carries: its password, and what its query calls a key. As they stand, and plain."""
     try:
-        return urlsplit(url).password is not None
+        parts = urlsplit(url)
     except ValueError:  # no address at all: told when it is to be used
-        return False
+        return []
+    found = [] if parts.password is None else [parts.password]
+    for pair in parts.query.split("&"):
+        name, _, value = pair.partition("=")
+        if value and (_CREDENTIAL.search(name) or name.lower() == "key"):
+            found.append(value)
+    return [*found, *(unquote(s) for s in found)]
 
 
 def _is_header(key: str, value: str) -> bool:

@@ -175,7 +175,8 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"model": {"window": "large"}}, "model.window", "large"),
     ({"model": {"max_output": 0}}, "model.max_output", "0"),
     ({"providers": {"openai": {"quirks": {"no_such_quirk": True}}}}, "quirks.no_such_quirk", ""),
-    ({"providers": {"openai": {"quirks": {"max_tokens_field": "tokens"}}}}, "quirks.max_tokens_field", ""),
+    ({"providers": {"openai": {"quirks": {"max_tokens_field": "tokens"}}}}, "quirks.max_tokens_field", "tokens"),
+    ({"providers": {"openai": {"headers": {"X-Fine": "a", "X-Bad": 5}}}}, "providers.openai.headers.X-Bad", ""),
     ({"providers": {"openai": {"quirks": {"extra_body": {"messages": []}}}}}, "extra_body.messages", ""),
     ({"providers": {"openai": {"headers": {"X-Bad": "a\nb"}}}}, "providers.openai.headers", ""),
 ]  # fmt: skip
@@ -212,21 +213,33 @@ async def test_wrong_quirks_of_the_process(daemon: OneDaemon) -> None:
         assert b"no_such_quirk" in done.stdout + done.stderr
 
 
+async def test_a_wrong_row_of_the_process_tells_no_credential() -> None:
+    wrong = '[providers.a]\nheaders = { Authorization = "Bearer my-own-secret-777", X-Count = 5 }\n'
+    with a_place(config=wrong) as place:
+        done = await anyio.run_process(place.command("serve", "--stdio"), env=place.env, check=False, input=b"")
+        assert done.returncode != 0
+        assert b"providers.a.headers.X-Count" in done.stderr
+        assert b"my-own-secret" not in done.stdout + done.stderr
+
+
 CARRIED: list[dict[str, Any]] = [
     {"headers": {"Authorization": "Bearer my-own-secret-777"}},
     {"headers": {"X-Api-Key": "my-own-secret-777"}},
     {"base_url": "https://user:my-own-secret-777@llm.invalid/v1"},
+    {"base_url": "https://llm.invalid/v1?api_key=my-own-secret-777"},
+    {"headers": {"X-Fine": "my-own-secret-777", "X-Count": 5}},
 ]
 
 
-@pytest.mark.parametrize("row", CARRIED, ids=["bearer", "key", "address"])
+@pytest.mark.parametrize("row", CARRIED, ids=["bearer", "key", "address", "query", "beside what is wrong"])
 async def test_a_session_carries_no_credentials(daemon: OneDaemon, row: dict[str, Any]) -> None:
     """Its configuration is in its log; the refusal says what to do, and repeats nothing secret."""
     async with daemon.talk("openai", sequence(Reply("ok"))) as talk:
         config = {"providers": {"openai": row}}
         with pytest.raises(SidecarError) as caught:
             await talk.client.sessions.configure(talk.session_id, config=config)
-        assert "api_key_env" in str(refused(caught, "config_invalid")["hint"])
+        wanted = "set providers.openai.headers.X-Count" if "X-Count" in row.get("headers", {}) else "api_key_env"
+        assert wanted in str(refused(caught, "config_invalid")["hint"])
         with pytest.raises(SidecarError):
             await talk.client.sessions.create(cwd=str(daemon.place.work), config=config)
         assert "my-own-secret" not in str(caught.value) + str(caught.value.data)

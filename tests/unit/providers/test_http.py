@@ -374,6 +374,17 @@ async def test_an_environment_that_cannot_be_used(
         assert caught.value.kind == "rejected"
 
 
+async def test_what_an_address_carries_does_not_come_back() -> None:
+    error = {"message": "No: p%40ssw0rd-of-it, p@ssw0rd-of-it, query-key-77 or 2024-06-01"}
+    with FakeLLM(lambda request, n: Reply(status=401, error=error)) as llm:
+        host = llm.openai_url.removeprefix("http://")
+        url = f"http://me:p%40ssw0rd-of-it@{host}?key=query-key-77&api-version=2024-06-01"
+        async with registry_for({}) as registry:
+            with pytest.raises(ProviderError) as caught:
+                await ask(registry.resolve("openai/m", settings_of(base_url=url)), [user("hi")])
+            assert caught.value.message == "openai answered 401: No: ***, ***, *** or 2024-06-01"
+
+
 async def test_a_key_that_the_provider_echoes_does_not_come_back() -> None:
     error = {"message": f"Incorrect API key provided: {KEY}", "code": KEY}
     with FakeLLM(lambda request, n: Reply(status=401, error=error)) as llm:
