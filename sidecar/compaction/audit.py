@@ -266,7 +266,7 @@ class _Requests:
         if _has_images(running.original) or not _fits(running):
             return
         self._enter(sent, state)
-        if self._same_prefix and request.prefix_hash != last.prefix_hash:
+        if self._same_prefix and _prefix_of(request) != _prefix_of(last):
             yield "prefix", "system prompt or tools are not those of the last step"
         if request.message_count < running.sent:
             yield "prefix", f"{request.message_count} messages, the step before its start sent {running.sent}"
@@ -294,6 +294,10 @@ class _Requests:
         if at == len(self._counts) or self._counts[at] != request.message_count:
             self._counts.insert(at, request.message_count)
             self._sent.insert(at, sent)
+
+
+def _prefix_of(request: r.LlmRequest) -> tuple[str, ...]:
+    return request.system_hash, request.tools_hash, request.prefix_hash
 
 
 def _unlike(request: r.LlmRequest, near: _Sent) -> str | None:

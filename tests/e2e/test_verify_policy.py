@@ -158,9 +158,15 @@ def other_bytes(records: Records) -> int:
     return max(at, beside)
 
 
-def other_tools(records: Records) -> int:
+def other_prefix(records: Records) -> int:
     at = summary_request(records)
     records[at]["prefix_hash"] = "0" * 16
+    return at
+
+
+def other_tools(records: Records) -> int:
+    at = summary_request(records)
+    records[at]["tools_hash"] = "0" * 16
     return at
 
 
@@ -201,6 +207,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         (earlier_start, "trigger"),
         (inside_the_margin, "margin"),
         (other_bytes, "prefix|append_only"),
+        (other_prefix, "prefix"),
         (other_tools, "prefix"),
         (grown, "gain"),
         (lost_summary, "unpaid"),
