@@ -171,9 +171,10 @@ class LocalStore:
         if failpoints.on:
             failpoints.hit("create.stage")
         staged = SessionPaths(self._sessions / f"{STAGED}{secrets.token_hex(8)}")
-        files.make_directory(staged.root)
-        held = lock.acquire(staged, session_id)
+        held: lock.SessionLock | None = None
         try:
+            files.make_directory(staged.root)
+            held = lock.acquire(staged, session_id)
             fill(staged)
             if failpoints.on:
                 failpoints.hit("create.sync")
@@ -184,7 +185,8 @@ class LocalStore:
                 failpoints.hit("create.rename")
             _rename_new(staged.root, final.root, session_id)
         except BaseException:
-            held.release()
+            if held is not None:
+                held.release()
             shutil.rmtree(staged.root, ignore_errors=True)
             raise
         if failpoints.on:
