@@ -27,7 +27,7 @@ from sidecar.providers.catalog import ListedModel, resolve_info
 from sidecar.providers.model_lists import ModelLists
 from sidecar.providers.port import Binding, ModelInfo, Provider, RetryPolicy, WindowOrigin
 from sidecar.providers.quirks import DEFAULT_MAX_TOKENS, chat_quirks, is_loopback, messages_quirks
-from sidecar.providers.rows import DialectName, dialect_of
+from sidecar.providers.rows import DialectName, credentials_in, dialect_of, secrets_in
 from sidecar.settings import ProviderSettings, Settings
 
 if TYPE_CHECKING:
@@ -223,6 +223,8 @@ class Registry:
 
         base_url = self._base_url(name, row, built_in)
         api_key = self._checked_key(name, row, built_in, base_url)
+        for secret in (*secrets_in(base_url), *credentials_in(row.headers)):
+            logs.hide(secret)
         quirks = (messages_quirks if dialect == "anthropic" else chat_quirks)(name, base_url, row.quirks)
         self._pool = self._pool or HttpPool()
         return HttpProvider(name, dialect, base_url, api_key, row, quirks, self._pool, _max_output)

@@ -63,6 +63,13 @@ def check_no_credentials(rows: Mapping[str, Any]) -> None:
             )
 
 
+def credentials_in(headers: Mapping[str, str]) -> list[str]:
+    """Values of the headers that are named like credentials, whole and word by word (`Bearer` and `Basic` left out)."""
+    values = [value for name, value in headers.items() if _CREDENTIAL.search(name)]
+    words = [word for value in values for word in value.split() if word.lower() not in ("bearer", "basic")]
+    return [*values, *words]
+
+
 def secrets_in(url: str) -> list[str]:
     """Credentials that an address carries: its password, and what its query calls a key. As they stand, and plain."""
     try:

@@ -79,10 +79,13 @@ class CallAssembler:
         return bool(self._calls)
 
     def feed(self, index: Any, call_id: Any, name: Any, arguments: Any) -> None:
-        """One piece; what is missing or of the wrong kind counts as absent. `arguments` may be a ready object."""
+        """One piece; what is missing or of the wrong kind counts as absent, and a piece without anything begins no
+        call. `arguments` may be a ready object."""
         call_id = call_id if isinstance(call_id, str) else ""
         name = name if isinstance(name, str) else ""
         text = _argument_text(arguments)
+        if not (call_id or name or text):
+            return
         call = self._find(index if isinstance(index, int) else None, call_id, name, text)
         call.call_id = call.call_id or call_id
         call.name = _joined_name(call, name, index)

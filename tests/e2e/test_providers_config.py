@@ -394,10 +394,31 @@ async def test_nothing_secret_is_logged_when_much_goes_wrong() -> None:
             told = await sidecar.client.records.query(session.session_id)
             assert key not in str(told)
             assert all(r.headers["authorization"] == f"Bearer {key}" for r in llm.requests)
-        for path in sidecar.home.rglob("*"):
-            assert not path.is_file() or key.encode() not in path.read_bytes(), path
-        assert key not in sidecar.stderr()
-        assert "authorization: bearer" not in sidecar.stderr().lower()
+            await until(lambda: sidecar.stderr().count("/chat/completions") >= 4, what="the log")
+            for path in sidecar.home.rglob("*"):
+                assert not path.is_file() or key.encode() not in path.read_bytes(), path
+            assert key not in sidecar.stderr()
+            assert "authorization: bearer" not in sidecar.stderr().lower()
+
+
+async def test_what_an_address_or_a_header_carries_is_not_logged() -> None:
+    secrets = ("password-0011", "query-key-0022", "header-key-0033")
+    with FakeLLM(lambda r, n: failure(400, "no")) as llm:
+        config = f"""
+            [providers.acme]
+            base_url = "{llm.openai_url.replace("http://", "http://me:password-0011@")}?api_key=query-key-0022"
+            headers = {{ "X-Api-Key" = "header-key-0033" }}
+            retry_base_s = 0.01
+        """
+        arguments = ("serve", "--stdio", "--log-level", "debug")
+        async with running_sidecar(config=config, arguments=arguments) as sidecar:
+            session = await sidecar.client.sessions.create(cwd=str(sidecar.work), model="acme/m")
+            await sidecar.client.chat.run(session.session_id, "hello")
+            assert "query-key-0022" in llm.requests[0].path
+            await until(lambda: "/chat/completions" in sidecar.stderr(), what="the log")
+            for path in [*sidecar.home.rglob("*"), sidecar.stderr_file]:
+                if path.is_file():
+                    assert not [s for s in secrets if s in path.read_text(errors="replace")], path
 
 
 async def test_a_call_without_a_name_or_tool(daemon: OneDaemon) -> None:

@@ -127,6 +127,8 @@ CALLS: list[tuple[str, list[dict[str, Any]], list[tuple[str, str, str]]]] = [
     ("arguments as an object", [piece(0, {"x": "ü"}, "a", "1")], [("1", "a", '{"x":"ü"}')]),
     ("an index that begins at one", [piece(1, "{}", "a", "1")], [("1", "a", "{}")]),
     ("the model's own text", [piece(0, ' { "x" :1.0}\n', "a", "1")], [("1", "a", ' { "x" :1.0}\n')]),
+    ("a piece that says nothing", [piece(0, "{}", "a", "1"), piece(1, "", "", ""), {"tool_calls": [{"index": 2}]}],
+     [("1", "a", "{}")]),
     ("no arguments at all", [piece(0, None, "a", "1")], [("1", "a", "")]),
 ]  # fmt: skip
 
