@@ -75,9 +75,9 @@ async def test_a_provider_of_ones_own() -> None:
             assert llm.requests[-1].headers["x-api-key"] == "top-secret-of-acme-123"
             assert llm.requests[-1].headers["anthropic-version"]
             assert "authorization" not in llm.requests[-1].headers
-        for path in sidecar.home.rglob("*"):
-            assert not path.is_file() or b"top-secret-of-acme" not in path.read_bytes()
-        assert "top-secret-of-acme" not in sidecar.stderr()
+            for path in sidecar.home.rglob("*"):
+                assert not path.is_file() or b"top-secret-of-acme" not in path.read_bytes()
+            assert "top-secret-of-acme" not in sidecar.stderr()
 
 
 @pytest.mark.parametrize(
