@@ -299,6 +299,9 @@ _WINDOW_PATTERNS = tuple(
         r"less than N tokens",
         r"max size: N tokens",
         r"cannot exceed N",
+        r"limit of N tokens",
+        r"tokens > ?N",
+        r"exceeds? N tokens",
         r"\blimit is N",
         r"\bn_ctx ?[=:]? ?N",
     )

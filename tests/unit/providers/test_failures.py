@@ -79,6 +79,10 @@ OVERFLOWS: list[tuple[str, int, Any, int | None]] = [
                            code="model_max_prompt_tokens_exceeded"), 128000),
     ("zhipu", 400, error("Prompt exceeds max length", code="1261"), None),
     ("chinese words", 400, error("输入内容超出模型上下文长度限制"), None),
+    ("a configured limit", 400, error("Input tokens exceed the configured limit of 272000 tokens. Your messages resulted "
+     "in 300000 tokens. Please reduce the length of the messages.", code="context_length_exceeded"), 272000),
+    ("more than", 400, error("input is too long: 9000 tokens > 8192"), 8192),
+    ("how many it exceeds", 400, error("input exceeds 8192 tokens, the context window of this model"), 8192),
     ("by how much is no maximum", 400, error("prompt too long; exceeded max context length by 900 tokens"), None),
     ("a proxy's 413 with words", 413, error("maximum context length is 32768 tokens"), 32768),
     ("with separators", 400, error("maximum context length is 1,048,576 tokens", code="context_length_exceeded"), 1048576),
