@@ -9,7 +9,7 @@ import hashlib
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -137,8 +137,9 @@ class Library:
 
     # ---------------------------------------------------------------- recalling
 
-    def recall(self, root: Path, text: str, *, limit: int, in_prefix: frozenset[str], quick: bool) -> Decision:
-        """What the stores hold for a text. `quick` bounds the looks at the disk; what is found is looked at again."""
+    def recall(self, root: Path, text: str, *, limit: int, in_prefix: Callable[[Fact], bool], quick: bool) -> Decision:
+        """What the stores hold for a text. `quick` bounds the looks at the disk; what is found is looked at again.
+        `in_prefix` says whether a fact need not be told."""
         query = parse_query(text)
         if not query.terms:
             return NOTHING
@@ -150,7 +151,7 @@ class Library:
             return decision
 
     def _decide(
-        self, stores: tuple[FactStore, FactStore], query: Query, limit: int, in_prefix: frozenset[str]
+        self, stores: tuple[FactStore, FactStore], query: Query, limit: int, in_prefix: Callable[[Fact], bool]
     ) -> Decision:
         project, _ = stores
         found: dict[str, Found] = {}
@@ -161,7 +162,8 @@ class Library:
                 over = self._overriding(fact, project) if store is not project else None
                 if key not in found or found[key].fact.revision < fact.revision:
                     found[key] = Found(fact, scores[key], terms_of(matched[key], query), enough, over)
-        return decide(found.values(), query, now_ms=self._clock.now_ms(), in_prefix=in_prefix, limit=limit)
+        told = frozenset(one.fact.id for one in found.values() if in_prefix(one.fact))
+        return decide(found.values(), query, now_ms=self._clock.now_ms(), in_prefix=told, limit=limit)
 
     # ---------------------------------------------------------------- writing
 

@@ -1,7 +1,7 @@
 """The global facts about the person and the way of working that stand in every session's prompt. Pure.
 
 The text is made once per session and frozen; it holds the ids of its facts, so that recall, also after a restart,
-knows from the text alone what need not be told again.
+knows from the text alone what need not be told again: what still reads as it stands there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TITLE: Final = (
     "What earlier sessions noted about the user and how to work, newest first; the standing instructions outrank it."
 )
 _END: Final = "</remembered-preferences>"
-_ID: Final = re.compile(r"^- \[([A-Za-z0-9][A-Za-z0-9._-]*)\] ", re.MULTILINE)
+_ENTRY: Final = re.compile(r"^- \[([A-Za-z0-9][A-Za-z0-9._-]*)\] .*$", re.MULTILINE)
 _SECTION: Final = re.compile(r"<remembered-preferences>\n.*?\n</remembered-preferences>", re.DOTALL)
 
 
@@ -34,9 +34,7 @@ def facts_section(facts: Iterable[Fact], homes: Sequence[str], *, now_ms: int) -
     lines = [_TITLE]
     used = len(_TITLE) + 1 + len(_END)
     for fact in chosen:
-        head = f"- [{fact.id}] "
-        text = " ".join(fact_text(fact, homes).split())
-        line = head + clip(text, MAX_ENTRY_CHARS - len(head))
+        line = entry(fact, homes)
         if used + 1 + len(line) > MAX_SECTION_CHARS:
             break
         lines.append(line)
@@ -44,10 +42,17 @@ def facts_section(facts: Iterable[Fact], homes: Sequence[str], *, now_ms: int) -
     return "" if len(lines) == 1 else "\n".join([*lines, _END])
 
 
+def entry(fact: Fact, homes: Sequence[str]) -> str:
+    """The line of a fact, at most `MAX_ENTRY_CHARS` long."""
+    head = f"- [{fact.id}] "
+    text = " ".join(fact_text(fact, homes).split())
+    return head + clip(text, MAX_ENTRY_CHARS - len(head))
+
+
 def belongs(fact: Fact) -> bool:
     return fact.scope == "global" and fact.type in ("user", "feedback")
 
 
-def ids_in(standing: str) -> frozenset[str]:
-    """The ids of the facts that a frozen prompt tells; `standing` may hold more than the section."""
-    return frozenset(i for section in _SECTION.findall(standing) for i in _ID.findall(section))
+def entries_in(standing: str) -> dict[str, str]:
+    """The lines of the facts that a frozen prompt tells, by their ids; `standing` may hold more than the section."""
+    return {m[1]: m[0] for section in _SECTION.findall(standing) for m in _ENTRY.finditer(section)}

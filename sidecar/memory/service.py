@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -37,7 +37,7 @@ from sidecar.memory.gate import Ask, Granted, Proposal, judge
 from sidecar.memory.library import Library
 from sidecar.memory.recall import MAX_FACT_CHARS, MAX_FACTS, block, is_generic
 from sidecar.memory.secrets import find
-from sidecar.memory.section import facts_section
+from sidecar.memory.section import entry, facts_section
 from sidecar.memory.terms import MAX_QUERY_CHARS, parse_query
 from sidecar.workspace import workspace_root
 
@@ -47,6 +47,8 @@ MAX_TRACED_QUERY: Final = 1_000
 """Characters of the user's text in `memory_recalled`."""
 
 MAX_OPEN_GRANTS: Final = 256
+
+NO_ENTRIES: Final[Mapping[str, str]] = {}
 
 
 class GrantSpent(Exception):
@@ -87,7 +89,10 @@ class TurnRecall:
 
 
 class MemoryService:
-    """One per daemon. `folder` is the memory's own directory, `homes` the paths that no prompt may show."""
+    """One per daemon. `folder` is the memory's own directory, `homes` the paths that no prompt may show.
+
+    Where `in_prefix` is asked for, it is `section.entries_in` of the session's prompt: a fact that still reads as it
+    stands there is not told again."""
 
     def __init__(self, folder: Path, clock: Clock, homes: Sequence[str] = ()) -> None:
         self._library = Library(folder, clock)
@@ -124,14 +129,16 @@ class MemoryService:
         return ForgetResult(archived=True)
 
     async def recall(
-        self, cwd: Path, query: str, *, limit: int | None = None, in_prefix: frozenset[str] = frozenset()
+        self, cwd: Path, query: str, *, limit: int | None = None, in_prefix: Mapping[str, str] = NO_ENTRIES
     ) -> RecallResult:
         """What recall finds for a query, with whole facts."""
         if is_generic(query):
             return RecallResult(hits=(), omitted=())
         most = MAX_FACTS if limit is None else limit
         decision = await _threaded(
-            lambda: self._library.recall(workspace_root(cwd), query, limit=most, in_prefix=in_prefix, quick=False)
+            lambda: self._library.recall(
+                workspace_root(cwd), query, limit=most, in_prefix=self._stands_in(in_prefix), quick=False
+            )
         )
         return RecallResult(
             hits=tuple(FactHit(hit.fact, hit.score, hit.reasons) for hit in decision.hits), omitted=decision.omitted
@@ -167,7 +174,7 @@ class MemoryService:
 
         return await _threaded(make)
 
-    async def recall_for_turn(self, cwd: Path, text: str, in_prefix: frozenset[str] = frozenset()) -> TurnRecall:
+    async def recall_for_turn(self, cwd: Path, text: str, in_prefix: Mapping[str, str] = NO_ENTRIES) -> TurnRecall:
         """What a turn that begins with the user's own `text` is told. Never raises for the memory's own troubles:
         a turn goes on without it (`suppressed` is then `unavailable`)."""
         traced = text[:MAX_TRACED_QUERY]
@@ -178,7 +185,7 @@ class MemoryService:
         try:
             decision = await _threaded(
                 lambda: self._library.recall(
-                    workspace_root(cwd), text, limit=MAX_FACTS, in_prefix=in_prefix, quick=True
+                    workspace_root(cwd), text, limit=MAX_FACTS, in_prefix=self._stands_in(in_prefix), quick=True
                 )
             )
         except (Fault, OSError):
@@ -188,13 +195,18 @@ class MemoryService:
         return TurnRecall(told.text, MemoryRecalled(query=traced, hits=hits, omitted=told.omitted + decision.omitted))
 
     async def answer(
-        self, cwd: Path, query: str, *, limit: int, max_chars: int, in_prefix: frozenset[str] = frozenset()
+        self, cwd: Path, query: str, *, limit: int, max_chars: int, in_prefix: Mapping[str, str] = NO_ENTRIES
     ) -> str:
         """What a model that asks is told: a block like a turn's, with room of its own; empty if there is nothing."""
         found = await _threaded(
-            lambda: self._library.recall(workspace_root(cwd), query, limit=limit, in_prefix=in_prefix, quick=False)
+            lambda: self._library.recall(
+                workspace_root(cwd), query, limit=limit, in_prefix=self._stands_in(in_prefix), quick=False
+            )
         )
         return block(found.hits, self._homes, max_chars=max(max_chars, MAX_FACT_CHARS)).text
+
+    def _stands_in(self, entries: Mapping[str, str]) -> Callable[[Fact], bool]:
+        return lambda fact: fact.id in entries and entries[fact.id] == entry(fact, self._homes)
 
     # ---------------------------------------------------------------- writing by the model
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -14,7 +14,7 @@ from protocol.messages import JsonObject, ToolSpec
 from record_store.backend import MAIN_AGENT
 from sidecar.errors import Fault
 from sidecar.memory.library import Taken
-from sidecar.memory.service import Grant, GrantSpent, MemoryService, Question, Writer
+from sidecar.memory.service import NO_ENTRIES, Grant, GrantSpent, MemoryService, Question, Writer
 from sidecar.tools.port import Tool, ToolContext, ToolOutcome
 
 RECALL_LIMIT: Final = 8
@@ -190,11 +190,11 @@ def _holds(scope: str) -> str:
     return "every project" if scope == "global" else "this project"
 
 
-def recall_tool(service: MemoryService, *, in_prefix: Callable[[ToolContext], frozenset[str]] | None = None) -> Tool:
-    """`in_prefix` gives the facts that the session's prompt tells anyway."""
+def recall_tool(service: MemoryService, *, in_prefix: Callable[[ToolContext], Mapping[str, str]] | None = None) -> Tool:
+    """`in_prefix` gives the entries of the facts that the session's prompt tells (`section.entries_in`)."""
 
     async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolOutcome:
-        told = frozenset[str]() if in_prefix is None else in_prefix(context)
+        told = NO_ENTRIES if in_prefix is None else in_prefix(context)
         try:
             text = await service.answer(
                 context.cwd, str(arguments["query"]), limit=RECALL_LIMIT, max_chars=RECALL_CHARS, in_prefix=told

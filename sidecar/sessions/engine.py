@@ -10,7 +10,7 @@ from protocol.messages import Origin
 from protocol.skills import SkillListResult
 from record_store.records import MemoryWrite, SkillActivate, ToolApproval
 from sidecar.errors import Fault
-from sidecar.memory.section import ids_in
+from sidecar.memory.section import entries_in
 from sidecar.memory.tools import WriteAnswer, WriteRequest, Written, recall_tool, remember_tool
 from sidecar.sessions.assembly import Desk, Seat
 from sidecar.sessions.prefix import PrefixMaker
@@ -74,7 +74,7 @@ class ContextEngine:
                     on_written=on_written,
                     automatic=lambda _: seat.agent.settings.memory.auto_write,
                 ),
-                recall_tool(memory, in_prefix=lambda _: ids_in(seat.agent.state.standing)),
+                recall_tool(memory, in_prefix=lambda _: entries_in(seat.agent.state.standing)),
                 run_skill_tool(load, agents.run, on_activate),
                 read_skill_tool(load),
             )

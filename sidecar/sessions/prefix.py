@@ -19,7 +19,7 @@ from sidecar.compaction.regions import INSTRUCTIONS_VARIANT as INSTRUCTIONS
 from sidecar.instructions.discovery import Watched, load
 from sidecar.instructions.prefix import join
 from sidecar.instructions.standing import changes, date_note, digest_of, files_in, is_unbroken, told_date, told_state
-from sidecar.memory.section import ids_in
+from sidecar.memory.section import entries_in
 from sidecar.memory.service import TurnRecall
 from sidecar.sessions.notes import Notes
 from sidecar.sessions.services import Services
@@ -120,7 +120,7 @@ class SessionNotes:
         if not own or not self._recalls or not agent.settings.memory.recall:
             return None
         state = agent.state
-        return await self._services.memory.recall_for_turn(Path(state.cwd), "\n".join(own), ids_in(state.standing))
+        return await self._services.memory.recall_for_turn(Path(state.cwd), "\n".join(own), entries_in(state.standing))
 
     def _note(self, agent: Agent, variant: str, text: str | None) -> Message | None:
         if not text:

@@ -265,6 +265,11 @@ async def test_preferences_in_the_prefix_are_not_recalled_again() -> None:
             assert system.index("arabica") < system.index("rule 29") < system.index("rule 28")
             assert event.hits == ()
             assert [(o.id, o.reason) for o in event.omitted] == [(newest.id, "in_prefix")]
+            changed = fact("coffee habit", "no longer drinks coffee", type="feedback", scope="global")
+            await memory.save(changed, cwd=cwd, id=newest.id, expected_revision=1)
+            _, event = await told(sidecar, sid, "coffee habit")
+            assert [h.id for h in event.hits] == [newest.id]
+            assert "no longer drinks" in block_of(llm.requests[-1])
             _, event = await told(sidecar, sid, "oolong tea")
             assert [h.id for h in event.hits] == [one.id]
 

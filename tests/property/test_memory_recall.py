@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sidecar.memory.index import Index, search
 from sidecar.memory.recall import MAX_BLOCK_CHARS, Hit, block
 from sidecar.memory.redact import for_prompt
-from sidecar.memory.section import MAX_SECTION_CHARS, facts_section, ids_in
+from sidecar.memory.section import MAX_SECTION_CHARS, entries_in, facts_section
 from sidecar.memory.terms import document_terms, parse_query
 from tests.support.memory import NOW, fact
 
@@ -126,7 +126,8 @@ def test_no_section_is_too_long_or_broken_out_of(texts: list[str]) -> None:
     facts = [fact(f"f{n}", type="user", scope="global", body=f"b{body}", at=NOW - n) for n, body in enumerate(texts)]
     text = facts_section(facts, ["/home/ann"], now_ms=NOW)
     assert len(text) <= MAX_SECTION_CHARS
-    assert ids_in(text) == {f"f{n}" for n in range(len(ids_in(text)))}
+    told = entries_in(text)
+    assert told.keys() == {f"f{n}" for n in range(len(told))}
     assert text == "" or text.count("</remembered-preferences>") == 1
 
 

@@ -14,7 +14,7 @@ from sidecar.instructions.prefix import compose
 from sidecar.memory.facts import serialise
 from sidecar.memory.folder import LOOKS_PER_TURN
 from sidecar.memory.library import Taken
-from sidecar.memory.section import ids_in
+from sidecar.memory.section import entries_in
 from sidecar.memory.service import Grant, GrantSpent, Question, Writer
 from sidecar.memory.times import to_iso
 from tests.support.memory import NOW, World, fact, given
@@ -171,9 +171,19 @@ async def test_facts_of_the_prefix_are_not_told_again(world: World) -> None:
     first = await world.save(scope="global", type="user", name="Indentation spaces")
     frozen = await world.service.section(world.work)
     later = await world.save(scope="global", type="user", name="Indentation tabs", description="other")
-    told = await world.service.recall_for_turn(world.work, "indentation", ids_in(frozen))
+    told = await world.service.recall_for_turn(world.work, "indentation", entries_in(frozen))
     assert [h.id for h in told.event.hits] == [later.id]
     assert [(o.id, o.reason) for o in told.event.omitted] == [(first.id, "in_prefix")]
+
+
+async def test_a_fact_of_the_prefix_that_says_something_else_now_is_told(world: World) -> None:
+    made = await world.save(scope="global", type="user", name="Indentation", body="Spaces.")
+    told = entries_in(await world.service.section(world.work))
+    changed = given(scope="global", type="user", name="Indentation", body="Tabs.")
+    await world.service.save(world.work, changed, fact_id=made.id, expected_revision=1)
+    assert "Tabs." in (await world.service.recall_for_turn(world.work, "indentation", told)).text
+    answer = await world.service.answer(world.work, "indentation", limit=4, max_chars=2_400, in_prefix=told)
+    assert "Tabs." in answer
 
 
 async def test_an_edit_in_place_is_told_in_the_next_turn(world: World) -> None:

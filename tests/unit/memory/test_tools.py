@@ -182,8 +182,7 @@ async def test_blank_text_is_an_error_for_the_model(host: Host) -> None:
 
 async def test_recall_tells_what_there_is(host: Host) -> None:
     await host.call()
-    told = frozenset[str]()
-    tool = recall_tool(host.world.service, in_prefix=lambda context: told)
+    tool = recall_tool(host.world.service, in_prefix=lambda context: {})
     found = await tool.run(context(host.world.work), {"query": "deploy window"})
     assert "Fridays, never Mondays." in text(found)
     nothing = await tool.run(context(host.world.work), {"query": "weather"})
