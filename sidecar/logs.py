@@ -13,8 +13,9 @@ import sys
 import threading
 import time
 import traceback
-from collections import deque
-from collections.abc import MutableMapping
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 
 MAX_WAITING_LINES = 2000
 HIDDEN = "***"
+MIN_SECRET = 6
 
 
 @cache
@@ -87,8 +89,18 @@ def get(name: str) -> Logger:
 
 def hide(secret: str) -> None:
     """From now on this exact text never reaches a log. Short texts are left alone: they would hide words."""
-    if len(secret) >= 6:
-        _state.secrets.add(secret)
+    _state.hide((secret,), 1)
+
+
+@contextmanager
+def hiding(secrets: Iterable[str]) -> Iterator[None]:
+    """The same for some texts, as long as the block lasts."""
+    texts = tuple(secrets)
+    _state.hide(texts, 1)
+    try:
+        yield
+    finally:
+        _state.hide(texts, -1)
 
 
 def redact(text: str) -> str:
@@ -171,9 +183,22 @@ class _Sink:
 class _State:
     def __init__(self) -> None:
         self.level: Level = "info"
-        self.secrets: set[str] = set()
+        self.secrets: tuple[str, ...] = ()
+        """The longest first. Replaced whole: other threads go through it meanwhile."""
+        self._holds = Counter[str]()
+        self._changing = threading.Lock()
         self.sink = _Sink()
         self.structlog: Any = None
+
+    def hide(self, texts: Iterable[str], step: Literal[1, -1]) -> None:
+        """Counts how often each text is to be hidden; at 0 it is not any more."""
+        with self._changing:
+            for text in texts:
+                self._holds[text] += step
+            self._holds = +self._holds
+            long = [text for text in self._holds if len(text) >= MIN_SECRET]
+            inside_json = [json.dumps(text, ensure_ascii=ascii)[1:-1] for text in long for ascii in (True, False)]
+            self.secrets = tuple(sorted({*long, *inside_json}, key=len, reverse=True))
 
 
 _state = _State()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,12 +17,15 @@ _NAMED = re.compile(
     r"|(?<![A-Za-z])(?:dsn|jwt|pass|pat)(?![A-Za-z])",
     re.IGNORECASE,
 )
-_ASSIGNED = re.compile(r"(?<![\w.])(?P<name>[A-Za-z_][\w.-]{0,127})[\"']?[=:]")
+_ASSIGNED = re.compile(
+    r"(?<![\w.])(?P<name>[A-Za-z_][\w.-]{0,127})[\"']?[=:]"
+    r"(?=\s{0,8}(?:[\"']|(?:Bearer|Basic|Token)\s{1,8}){0,3}(?P<value>[^\s\"'&#,;]*))",
+    re.IGNORECASE,
+)
 """`--token=x`, `API_KEY=x`, `?key=x`, `Authorization: x`, `{"apiKey": ..}`, wherever it stands in a text."""
 _OPTION = re.compile(r"--|-.{0,6}$")
 """What is no value of the option before it; a longer word with one dash may be a token that begins so."""
-_VALUE_AFTER = re.compile(r"[\s=]+|:\s+")
-_LOGIN = re.compile(r"[A-Za-z][\w+.-]{0,20}://(?!git@)[^\s/?#@]{1,256}@")
+_LOGIN = re.compile(r"[A-Za-z][\w+.-]{0,20}://(?!git@)(?P<user>[^\s/?#@:]{0,256})(?::(?P<password>[^\s/?#@]{0,256}))?@")
 
 Place = tuple[str | int, ...]
 """Where a value lies: the server's name, its key, and the entry of that key if it has entries."""
@@ -99,12 +102,24 @@ class Secrets:
 
 
 def secrets_of(server: McpServer) -> tuple[str, ...]:
-    """The secret texts among a server's settings, and what stands after the name in `--token=x` and `Bearer x`."""
+    """The secret texts among a server's settings, and what is secret in them: the `x` of `--token=x` and `Bearer x`."""
     found = [v for k, v in server.env.items() if _is_variable(k, v)]
     found += [word for n, word in enumerate(server.args) if _is_word(server.args, n)]
     found += [*server.headers.values(), *([server.url] if server.url and _looks_like_one(server.url) else ())]
     told = [v for v in found if v != NOT_STORED]
-    return tuple(dict.fromkeys([*told, *(_VALUE_AFTER.split(v)[-1] for v in told)]))
+    return tuple(dict.fromkeys(part for text in told for part in _parts(text) if part))
+
+
+def _parts(text: str) -> Iterator[str]:
+    yield text
+    words = text.split()
+    if len(words) == 2:
+        yield words[1]
+    for assigned in _ASSIGNED.finditer(text):
+        if _names_one(assigned["name"]):
+            yield assigned["value"]
+    for login in _LOGIN.finditer(text):
+        yield login["password"] or login["user"]
 
 
 def _is_variable(name: str, value: str) -> bool:

@@ -245,11 +245,12 @@ def test_what_a_server_says_of_its_secrets_does_not_reach_the_log(tmp_path: Path
         "args": [str(program), "--token=told-by-word"],
         "env": {"API_KEY": "told-by-name"},
     }
-    with talking() as (talk, _, work):
-        session = talk.create(work, "none", servers(told=told))
+    away = {"url": "http://me:told-by-login@127.0.0.1:9/mcp?key=told-by-query"}
+    with talking("--stdio", "--log-level", "debug") as (talk, _, work):
+        session = talk.create(work, "none", servers(told=told, away=away))
         talk.do(session)
         talk.wait_stderr("using *** ***")
-        (notice,) = talk.events(session, "notice")
+        (notice,) = [n for n in talk.events(session, "notice") if "told" in n["message"]]
         assert "bad key ***" in notice["message"]
         assert "told-by" not in talk.stderr
 

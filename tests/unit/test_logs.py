@@ -76,6 +76,20 @@ def test_before_it_is_configured_only_errors_are_written_and_structlog_is_not_lo
     assert "ZeroDivisionError" in entry["exception"]
 
 
+def test_what_is_hidden_for_a_while_is_hidden_in_any_spelling_and_shown_again() -> None:
+    lines = run(
+        "logs.configure('info')\n"
+        "with logs.hiding(['say \"grüße\"', 'words']):\n"
+        "    with logs.hiding(['say \"grüße\"']): pass\n"
+        "    log.info('one', text='I say \"grüße\" and words')\n"
+        "log.info('two', text='I say \"grüße\"')\n"
+        "logs.flush(5)"
+    ).splitlines()
+    first, second = (json.loads(line)["text"] for line in lines)
+    assert first == f"I {logs.HIDDEN} and words"
+    assert second == 'I say "grüße"'
+
+
 def test_all_ways_to_log_come_out_as_json_without_secrets() -> None:
     lines = run(
         "import logging, structlog\n"

@@ -123,7 +123,7 @@ class Server:
         was_up = False
         try:
             _check_told(self.settings)
-            with connection.starting as scope:
+            with connection.starting as scope, logs.hiding(self._hidden.texts):
                 scope.deadline = anyio.current_time() + START_S
                 async with self._connected(connection) as client:
                     self.listed = await self._list(client)
@@ -182,7 +182,7 @@ class Server:
             return
         environment = for_servers(self._environment, settings.env)
         cwd = settings.cwd or self._cwd
-        yield stdio_transport(self.name, self._command, environment, cwd, connection.gone, self._hidden)
+        yield stdio_transport(self.name, self._command, environment, cwd, connection.gone)
 
     async def _subscribe(self, client: Any, connection: _Connection) -> None:
         """Servers of the newer protocol tell of changed tools only to those who listen."""

@@ -14,7 +14,6 @@ from anyio.abc import ByteReceiveStream, Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from sidecar import logs
-from sidecar.tools.mcp.hidden import Hidden
 from sidecar.tools.text import clip, printable
 
 MAX_MESSAGE = 32 << 20
@@ -31,12 +30,7 @@ log = logs.get(__name__)
 
 @asynccontextmanager
 async def stdio_transport(
-    name: str,
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    cwd: str | None,
-    gone: anyio.Event,
-    hidden: Hidden,
+    name: str, command: Sequence[str], environment: Mapping[str, str], cwd: str | None, gone: anyio.Event
 ) -> AsyncIterator[Streams]:
     """Starts the server and yields the streams that `mcp` wants. `gone` is set when it closes its stdout. On leaving,
     also by cancellation, the server and its process group are gone. Raises OSError if it cannot be started."""
@@ -47,7 +41,7 @@ async def stdio_transport(
         try:
             tasks.start_soon(_read, name, process, incoming, gone)
             tasks.start_soon(_write, process, outgoing, gone)
-            tasks.start_soon(_log_stderr, name, process, hidden)
+            tasks.start_soon(_log_stderr, name, process)
             tasks.start_soon(_refuse_when, gone, outgoing)
             yield read_stream, write_stream
         finally:
@@ -111,14 +105,14 @@ async def _refuse_when(gone: anyio.Event, outgoing: MemoryObjectReceiveStream[An
     outgoing.close()
 
 
-async def _log_stderr(name: str, process: Process, hidden: Hidden) -> None:
+async def _log_stderr(name: str, process: Process) -> None:
     assert process.stderr is not None
     with suppress(*_GONE):
         while True:
             text = (await process.stderr.receive(8192)).decode("utf-8", "replace")
             for line in text.split("\n"):
                 if line.strip():
-                    log.info("an MCP server says", server=name, line=clip(printable(hidden.without(line)), 500))
+                    log.info("an MCP server says", server=name, line=clip(printable(line), 500))
 
 
 async def _end(process: Process) -> None:

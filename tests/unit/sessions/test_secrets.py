@@ -72,5 +72,12 @@ def test_what_is_no_secret_is_stored_as_it_is(server: dict[str, Any]) -> None:
 
 
 def test_the_value_alone_is_a_secret_too() -> None:
-    server = mcp(layer({"args": ["--token=abcdef"], "headers": {"Authorization": "Bearer ghijkl"}})).servers["one"]
-    assert {"abcdef", "ghijkl"} <= set(secrets_of(server))
+    server = {
+        "args": ["--token=abcdef"],
+        "headers": {"Authorization": "Bearer ghijkl"},
+        "env": {"MCP_HEADERS": '{"Authorization": "Bearer mnopqr", "Version": "2"}'},
+        "url": "https://me:stuvwx@host/mcp?key=yzabcd&page=2",
+    }
+    found = set(secrets_of(mcp(layer(server)).servers["one"]))
+    assert {"abcdef", "ghijkl", "mnopqr", "stuvwx", "yzabcd"} <= found
+    assert not {"2", "me", "page"} & found
