@@ -67,12 +67,14 @@ class PrefixMaker:
 
 class SessionNotes:
     """Before a turn of one agent: the date, edits of the instructions, and, for real user input, what memory
-    recalls."""
+    recalls. Problems that came with an edit are notices. A sub-agent works for no person: it recalls nothing, and
+    has no notices."""
 
-    def __init__(self, services: Services, *, recalls: bool = True) -> None:
+    def __init__(self, services: Services, *, for_user: bool = True) -> None:
         self._services = services
-        self._recalls = recalls
+        self._for_user = for_user
         self._files: Mapping[str, str] = {}
+        self._problems: Sequence[str] = ()
         self._watched: Watched | None = None
         self._told = ToldNotes()
 
@@ -102,7 +104,9 @@ class SessionNotes:
         state = agent.state
         if self._watched is None:
             self._watched = Watched(Path(state.cwd), self._services.user_home)
-        now = (await to_thread.run_sync(self._watched.load)).files
+        found = await to_thread.run_sync(self._watched.load)
+        now = found.files
+        new, self._problems = [p for p in found.notices if p not in self._problems], found.notices
         frozen = files_in(state.standing)
         notes = self._told.notes(state, INSTRUCTIONS)
         known = told_state(notes[-1]) if notes else digest_of(frozen)
@@ -110,6 +114,9 @@ class SessionNotes:
         state_now = digest_of(now)
         if state_now == known and unbroken:
             return None
+        if self._for_user:
+            for problem in new:
+                agent.emit(Notice(kind="instructions", message=problem))
         told, self._files = self._files, now
         if notes and unbroken and state_now != digest_of(frozen) and digest_of(told) == known:
             return changes(told, now, later=True)
@@ -117,7 +124,7 @@ class SessionNotes:
 
     async def _recall(self, agent: Agent, inputs: Sequence[Message]) -> TurnRecall | None:
         own = [m.text for m in inputs if m.origin is None or m.origin.kind == "user"]
-        if not own or not self._recalls or not agent.settings.memory.recall:
+        if not own or not self._for_user or not agent.settings.memory.recall:
             return None
         state = agent.state
         return await self._services.memory.recall_for_turn(Path(state.cwd), "\n".join(own), entries_in(state.standing))

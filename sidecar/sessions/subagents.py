@@ -147,7 +147,7 @@ class SubAgents:
 
     async def _turn(self, child: Seat, prompt: str) -> TurnResult:
         turns = Turns(
-            child.agent, self._desk.tasks, SessionNotes(self._desk.services, recalls=False), lambda: None, _nothing
+            child.agent, self._desk.tasks, SessionNotes(self._desk.services, for_user=False), lambda: None, _nothing
         )
         # The task is this agent's user input: a compaction keeps it word for word.
         handle = await turns.accept((TextPart(prompt),))

@@ -111,6 +111,29 @@ async def test_imports_are_bounded_and_confined_and_problems_are_notices() -> No
             assert str(work) not in "\n".join(said).replace(f"@{work}/code.md", "")
 
 
+async def test_a_problem_that_comes_with_an_edit_is_a_notice_once() -> None:
+    with FakeLLM() as llm:
+        async with running_sidecar(llm=llm) as sidecar:
+            rules = sidecar.work / "AGENTS.md"
+            rules.write_text("RULE-1 @docs/gone.md\n")
+            sid = await create(sidecar)
+            said: list[list[str]] = []
+            for text in ("RULE-1 @docs/gone.md\n", "RULE-2 @docs/gone.md @../out.md @docs/new.md\n", "", "RULE-3\n"):
+                if text:
+                    rules.write_text(text)
+                with sidecar.client.events(sid) as events:
+                    await sidecar.client.chat.send(sid, "and now?")
+                    said.append([])
+                    async for x in events:
+                        if isinstance(x.event, e.Notice) and x.event.kind == "instructions":
+                            said[-1].append(x.event.message)
+                        if isinstance(x.event, e.TurnEnded):
+                            break
+            assert [len(s) for s in said] == [0, 2, 0, 0]
+            assert "new.md" in "".join(said[1])
+            assert "RULE-2" in notes(llm.requests[1])[-1]
+
+
 async def test_the_prefix_is_frozen_over_edits_and_restarts() -> None:
     with FakeLLM(lambda r, n: Reply("ok")) as llm, tempfile.TemporaryDirectory() as home:
         async with running_sidecar(llm=llm, home=Path(home)) as sidecar:
