@@ -19,6 +19,7 @@ _DELTA_OVERHEAD = 320
 """What a delta takes on the wire, and about in memory, besides its text."""
 
 _PAYLOAD_OVERHEAD = 64
+_LARGE_BYTES = 65536
 _JOIN_EVERY = 64
 """Merged texts are joined in this many pieces, or the objects would outweigh the characters."""
 
@@ -91,6 +92,10 @@ class Outbox:
         self._queue: deque[_Ready | _Streamed] = deque()
         self._queued = 0
         self._taken = 0
+        # bounded: by the queue, and by what one write takes of it
+        self._large: deque[int] = deque()
+        """Sizes of the whole frames that are large, in their order, taken ones first."""
+        self._large_taken = 0
         self._streams: dict[str, dict[_Stream, _Streamed]] = {}
         self._filled = anyio.Event()
         self._drained = anyio.Event()
@@ -99,6 +104,11 @@ class Outbox:
     @property
     def size(self) -> int:
         return self._queued + self._taken
+
+    @property
+    def backlog(self) -> int:
+        """What waits besides the largest whole frame: a host that reads is not slow because one frame is large."""
+        return self.size - max(self._large, default=0)
 
     def put(self, payload: bytes) -> None:
         self._append(_Ready(payload))
@@ -121,6 +131,8 @@ class Outbox:
     def _append(self, item: _Ready | _Streamed) -> None:
         self._queue.append(item)
         self._queued += item.size
+        if _is_large(item):
+            self._large.append(item.size)
         self._filled.set()
 
     async def wait_filled(self) -> None:
@@ -138,6 +150,7 @@ class Outbox:
             item = self._queue.popleft()
             self._queued -= item.size
             self._taken += item.size
+            self._large_taken += _is_large(item)
             frames.append(encode(framing, item.payload()))
             length += len(frames[-1])
         return frames[0] if len(frames) == 1 else b"".join(frames)
@@ -145,6 +158,9 @@ class Outbox:
     def written(self) -> None:
         """All that was taken has left."""
         self._taken = 0
+        for _ in range(self._large_taken):
+            self._large.popleft()
+        self._large_taken = 0
         self._wake()
 
     async def wait_under(self, size: int) -> None:
@@ -166,9 +182,14 @@ class Outbox:
         """Nothing of it will ever be written: the host is gone."""
         self._queue.clear()
         self._streams.clear()
-        self._queued = self._taken = 0
+        self._large.clear()
+        self._queued = self._taken = self._large_taken = 0
         self.release()
 
     def _wake(self) -> None:
         waiting, self._drained = self._drained, anyio.Event()
         waiting.set()
+
+
+def _is_large(item: _Ready | _Streamed) -> bool:
+    return isinstance(item, _Ready) and item.size >= _LARGE_BYTES

@@ -146,7 +146,8 @@ class Connection:
         if self.closed:
             return False
         factor = STDIO_HARD_FACTOR if self.transport == "stdio" else 1
-        if self._outbox.size >= self._limits.outbox_hard_bytes * factor:
+        bound = self._limits.outbox_hard_bytes * factor
+        if self._outbox.size >= bound and self._outbox.backlog >= bound:
             log.warning("a host does not read and is dropped", peer=self.id, waiting_bytes=self._outbox.size)
             self.lose()
         return not self.closed

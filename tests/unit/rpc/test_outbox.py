@@ -166,3 +166,21 @@ async def test_release_and_discard_let_everybody_go() -> None:
         await anyio.wait_all_tasks_blocked()
         outbox.discard()
     assert outbox.size == 0
+
+
+async def test_one_large_frame_is_no_backlog() -> None:
+    outbox = Outbox(Limits(1 << 20, SOFT, HARD))
+    small, large, larger = b"1" * 1000, b"2" * 100_000, b"3" * 200_000
+    for payload in (small, large, larger, small):
+        outbox.put(payload)
+    waiting = outbox.size
+    assert outbox.backlog < waiting - len(larger) < outbox.backlog + 100
+    # What is being written counts until it was.
+    outbox.take("lines", 2000)
+    assert outbox.size == waiting
+    outbox.written()
+    assert len(larger) < outbox.size < len(larger) + 2000
+    assert outbox.backlog < 2000
+    outbox.take("lines", 1 << 20)
+    outbox.written()
+    assert outbox.size == outbox.backlog == 0
