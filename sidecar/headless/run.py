@@ -104,8 +104,7 @@ async def _session(app: App, options: RunOptions, client: LocalClient) -> Sessio
             config=options.config(new=True),
             tools=None,
         )
-    session, _ = await app.manager.resume(session_id)
-    await session.configure(model=options.model, config=options.config(new=False) or None)
+    session, _ = await app.manager.resume(session_id, model=options.model, config=options.config(new=False) or None)
     await session.attach(client, None)
     return session
 

@@ -6,6 +6,8 @@ import secrets
 from collections import deque
 from itertools import islice
 
+import msgspec
+
 from protocol.events import DELTAS, AnyEvent, ChatEvent
 from sidecar.sessions.ports import Client
 
@@ -15,17 +17,24 @@ EPOCH = secrets.token_hex(4)
 KEPT_EVENTS = 4096
 """Durable events per session that can be replayed."""
 
+RESTING_BYTES = 32_768
+"""What the kept events of a session that is not loaded may take, as JSON."""
+
+PAST_HUBS = 256
+"""Sessions that were closed in this process and of which the last events are still known."""
+
 REPLAY_BATCH = 64
-"""Events that are sent before the client's pace is looked at."""
+"""Events that are looked up at once."""
 
 
 class EventHub:
-    """Owned by one session; outlives its unloading, without the kept events."""
+    """Owned by one session; outlives its unloading, with the newest of the kept events."""
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, after: int = 0) -> None:
+        """The first event has the number that follows `after`."""
         self.session_id = session_id
         self.clients: dict[str, Client] = {}
-        self._n = 0
+        self._n = after
         self._kept: deque[ChatEvent] = deque(maxlen=KEPT_EVENTS)
 
     def emit(self, agent_id: str, event: AnyEvent, turn_id: str | None) -> None:
@@ -62,17 +71,30 @@ class EventHub:
                 break
             for told in batch:
                 client.event(told)
-            sent += len(batch)
-            await client.writable()
-        self.clients[client.id] = client
+                sent += 1
+                await client.writable()
+        if not client.closed:
+            self.clients[client.id] = client
         return sent, resync
 
     def detach(self, client_id: str) -> None:
         self.clients.pop(client_id, None)
 
-    def forget(self) -> None:
-        """Drops the kept events; numbers go on."""
-        self._kept.clear()
+    @property
+    def number(self) -> int:
+        """Of the last durable event."""
+        return self._n
+
+    def rest(self) -> None:
+        """The session leaves memory: of the kept events the newest stay, `RESTING_BYTES` of them. Numbers go on."""
+        size, resting = 0, 0
+        for told in reversed(self._kept):
+            size += len(msgspec.json.encode(told))
+            if size > RESTING_BYTES:
+                break
+            resting += 1
+        while len(self._kept) > resting:
+            self._kept.popleft()
 
     async def writable(self) -> None:
         """Waits for clients that must not miss a word."""
@@ -90,6 +112,29 @@ class EventHub:
         """The next kept events, at most `REPLAY_BATCH`; None if some of them are gone."""
         skip = number - (self._n - len(self._kept))
         return None if skip < 0 else list(islice(self._kept, skip, skip + REPLAY_BATCH))
+
+
+class PastHubs:
+    """The hubs of sessions that this process has no more: an event id is never given to two events of a session, and
+    who resumes it can catch up. Of those that are too long ago only the highest number is remembered, for all."""
+
+    def __init__(self) -> None:
+        self._hubs: dict[str, EventHub] = {}
+        self._highest = 0
+
+    def keep(self, hub: EventHub) -> None:
+        hub.clients.clear()
+        hub.rest()
+        self._hubs.pop(hub.session_id, None)
+        self._hubs[hub.session_id] = hub
+        if len(self._hubs) > PAST_HUBS:
+            oldest = self._hubs.pop(next(iter(self._hubs)))
+            self._highest = max(self._highest, oldest.number)
+
+    def take(self, session_id: str) -> EventHub:
+        """The hub to go on with, or a new one."""
+        hub = self._hubs.pop(session_id, None)
+        return EventHub(session_id, self._highest) if hub is None else hub
 
 
 class AgentEvents:

@@ -53,6 +53,7 @@ class Hosts:
         self._new_id = request_ids
         self._open: dict[str, _Open] = {}
         self._owners: dict[str, str] = {}
+        self._here: dict[str, Client] = {}
         self.ever_approves = False
         self.ever_answers = False
 
@@ -62,6 +63,7 @@ class Hosts:
         """A client was attached: it gets the requests that are still open and that it can answer."""
         self.ever_approves |= client.can_approve
         self.ever_answers |= client.can_answer
+        self._here[client.id] = client
         self._send_open(client)
 
     def _send_open(self, client: Client) -> None:
@@ -74,6 +76,7 @@ class Hosts:
             request.send(client)
 
     def gone(self, client_id: str) -> None:
+        self._here.pop(client_id, None)
         for request in self._open.values():
             request.asked.pop(client_id, None)
             request.wake()
@@ -81,24 +84,24 @@ class Hosts:
     # -- tools
 
     def bring(self, client: Client, tools: Iterable[ToolSpec], known: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
-        """The session's host tools after `client` brought `tools`: those of other clients that are here stay, except
-        where the names are the same; all others of `known` go."""
+        """The session's host tools after `client` brought `tools`: those of other clients that are here (one that
+        resumes is so before it is attached) stay, except where the names are the same; all others of `known` go."""
         mine = {t.name: t for t in tools}
-        kept = [
-            t
-            for t in known
-            if t.name not in mine
-            and self._owners.get(t.name) in self._hub.clients
-            and self._owners.get(t.name) != client.id
-        ]
+        self._here[client.id] = client
+        kept = [t for t in known if t.name not in mine and self._is_of_another(t.name, client)]
         self._owners = {t.name: self._owners[t.name] for t in kept} | dict.fromkeys(mine, client.id)
         if client.id in self._hub.clients:
             # Calls that wait for a host which went can be answered by this one now.
             self._send_open(client)
         return tuple(sorted([*kept, *mine.values()], key=lambda t: t.name))
 
-    def owns(self, client_id: str, tools: Iterable[ToolSpec]) -> bool:
-        return any(self._owners.get(t.name) == client_id for t in tools)
+    def _is_of_another(self, name: str, client: Client) -> bool:
+        owner = self._here.get(self._owners.get(name, ""))
+        return owner is not None and owner.id != client.id and not owner.closed
+
+    def brought_by(self, client_id: str, tools: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
+        """Those of `tools` that this client runs."""
+        return tuple(t for t in tools if self._owners.get(t.name) == client_id)
 
     async def call_tool(self, params: Any, *, name: str, timeout_s: float, wait_s: float) -> Answer:
         """Asks the client that brought the tool; waits `wait_s` for it while it is away."""

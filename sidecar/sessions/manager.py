@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from protocol.info import ContextInfo, Recovered, SessionInfo
 from protocol.messages import ToolSpec
 from protocol.version import RECORD_VERSION, VERSION
-from record_store.backend import MAIN_AGENT, StoredSession
+from record_store.backend import MAIN_AGENT, OpenSession, StoredSession
 from record_store.errors import StoreError
 from record_store.fold import State
 from record_store.records import ConfigUpdate, Metadata, ToolsSnapshot
@@ -28,7 +28,8 @@ from sidecar.sessions.assembly import prefix_text
 from sidecar.sessions.context_info import context_info
 from sidecar.sessions.ports import Client
 from sidecar.sessions.prefix import PrefixMaker
-from sidecar.sessions.roster import Roster, Slot
+from sidecar.sessions.roster import Roster, Slot, end_quietly
+from sidecar.sessions.secrets import Secrets
 from sidecar.sessions.services import Services
 from sidecar.sessions.session import Session
 from sidecar.store_errors import store_fault
@@ -49,21 +50,34 @@ class SessionManager:
 
     # -- finding
 
-    async def active(self, session_id: str) -> Session:
-        """A session for `chat.*`: one that this process has; brought back if it was unloaded. Raises
-        `session_closed`, `session_not_found`."""
+    @asynccontextmanager
+    async def using(self, session_id: str) -> AsyncIterator[Session]:
+        """A session for `chat.*`, which stays loaded meanwhile: one that this process has; brought back if it was
+        unloaded. Raises `session_closed`, `session_not_found`."""
+        session = await self._active(session_id)
+        session.users += 1
+        try:
+            yield session
+        except Fault:
+            if session.ended:
+                raise _closed() from None
+            raise
+        finally:
+            session.users -= 1
+
+    async def _active(self, session_id: str) -> Session:
         await self._services.registry.ready()
-        slot = self.roster.get(session_id)
-        if slot is None:
-            await self.stored(session_id)
-            raise Fault(
-                "session_closed", "The session is closed in this process.", hint="call agent.session.resume first"
-            )
-        if self.roster.ending:
-            raise Fault("session_closed", "The daemon is ending.")
-        session = slot.loaded or await self.roster.load(slot)
-        session.touch()
-        return session
+        while True:
+            slot = self.roster.get(session_id)
+            if slot is None:
+                await self.stored(session_id)
+                raise _closed()
+            if self.roster.ending:
+                raise _ending()
+            session = slot.loaded or await self.roster.load(slot)
+            if session is not None:
+                session.touch()
+                return session
 
     async def stored(self, session_id: str) -> StoredSession:
         """A session as it stands on disk, for reading. Raises `session_not_found`."""
@@ -117,7 +131,7 @@ class SessionManager:
         if model is not None:
             services.registry.resolve(model, settings)
         name = session_id or ids.new("ses")
-        slot = self.roster.new_slot(name)
+        secrets = Secrets()
         now = services.clock.now_ms()
         standing = await self._prefixes.standing(Path(cwd), settings)
         host_tools = tuple(sorted(tools or (), key=lambda t: t.name))
@@ -128,7 +142,7 @@ class SessionManager:
             model=model,
             system_prompt=system_prompt or None,
             standing=standing.text or None,
-            config=slot.secrets.seal(layer),
+            config=secrets.seal(layer),
         )
         info = SessionInfo(
             session_id=name,
@@ -144,42 +158,52 @@ class SessionManager:
             used=0,
             window=0,
         )
-        try:
-            opened = await services.store.create(
-                name, info, _metadata(name, now), configuration, ToolsSnapshot(time=now, tools=host_tools)
-            )
-        except StoreError as error:
-            raise store_fault(error, name) from error
-        async with self._made_whole(slot):
-            session, _ = await self.roster.seat(slot, opened, resumed=False)
-            await session.attach(client, None)
-            if tools is not None:
-                session.desk.hosts.bring(client, host_tools, ())
-            for notice in standing.notices:
-                session.main.agent.emit(notice)
-            await session.save_info()
+        async with self.roster.hold(name) as slot:
+            try:
+                opened = await services.store.create(
+                    name, info, _metadata(name, now), configuration, ToolsSnapshot(time=now, tools=host_tools)
+                )
+            except StoreError as error:
+                raise store_fault(error, name) from error
+            slot.secrets = secrets
+            async with self._made_whole(slot, opened, resumed=False) as session:
+                await session.attach(client, None)
+                if tools is not None:
+                    session.desk.hosts.bring(client, host_tools, ())
+                for notice in standing.notices:
+                    session.main.agent.emit(notice)
+                await session.save_info()
         self.roster.make_room(keep=slot)
         return session
 
-    async def resume(self, session_id: str) -> tuple[Session, list[Recovered]]:
-        """The session, open for input; what had to be mended."""
+    async def resume(
+        self,
+        session_id: str,
+        *,
+        host: Client | None = None,
+        model: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        tools: Sequence[ToolSpec] | None = None,
+    ) -> tuple[Session, list[Recovered]]:
+        """The session, open for input and changed as `Session.configure` does; what had to be mended. If it cannot be
+        changed so, it is as closed, unloaded or open as it was."""
         await self._services.registry.ready()
-        slot = self.roster.get(session_id)
-        if slot is not None:
-            return await self.active(session_id), []
         await self.stored(session_id)
-        slot = self.roster.add(self.roster.new_slot(session_id))
-        async with slot.lock:
-            if slot.loaded is not None:
-                return slot.loaded, []
-            self.roster.add(slot)  # it was dropped if another's attempt failed meanwhile
-            try:
+        async with self.roster.hold(session_id) as slot:
+            if self.roster.ending:
+                raise _ending()
+            recovered: list[Recovered] = []
+            session = slot.loaded
+            if session is None:
                 session, recovered = await self.roster.open(slot)
+            try:
+                await session.configure(model=model, config=config, tools=tools, host=host, reopen=session.state.closed)
             except BaseException:
-                self.roster.drop(slot)
+                if slot.loaded is None:
+                    await end_quietly(session)
                 raise
-            if session.state.closed:
-                await session.configure(reopen=True)
+            session.touch()
+            slot.loaded = session
         self.roster.make_room(keep=slot)
         return session, recovered
 
@@ -196,45 +220,48 @@ class SessionManager:
         now = services.clock.now_ms()
         metadata = replace(_metadata(name, now), forked_from=session_id, fork_line=upto)
         copied = replace(info, session_id=name, created_at=now, updated_at=now, state="idle")
-        try:
-            opened = await services.store.fork(session_id, name, upto, metadata, copied)
-        except StoreError as error:
-            raise store_fault(error, session_id) from error
         origin = self.roster.get(session_id)
-        slot = self.roster.new_slot(name, origin.secrets.copy() if origin is not None else None)
-        async with self._made_whole(slot):
-            session, _ = await self.roster.seat(slot, opened, resumed=True)
-            mine = live is not None and live.desk.hosts.owns(client.id, live.state.tools)
-            tools = session.state.tools if mine else ()
-            await session.attach(client, None)
-            session.desk.hosts.bring(client, tools, ())
-            await session.begin_fork(tools)
+        async with self.roster.hold(name) as slot:
+            try:
+                opened = await services.store.fork(session_id, name, upto, metadata, copied)
+            except StoreError as error:
+                raise store_fault(error, session_id) from error
+            if origin is not None:
+                slot.secrets = origin.secrets.copy()
+            async with self._made_whole(slot, opened, resumed=True) as session:
+                tools = origin.hosts.brought_by(client.id, session.state.tools) if origin is not None else ()
+                await session.attach(client, None)
+                session.desk.hosts.bring(client, tools, ())
+                await session.begin_fork(tools)
         self.roster.make_room(keep=slot)
         return session
 
     async def close(self, session_id: str) -> None:
-        slot = self.roster.get(session_id)
-        if slot is None:
-            # Not open here: only its state on disk changes.
-            await self.resume(session_id)
-            slot = self.roster.add(self.roster.new_slot(session_id))
-        async with slot.lock:
-            session = slot.loaded or (await self.roster.open(slot))[0]
-            await session.end(close=True)
-            self.roster.drop(slot)
+        """Of a session that is not open here only the state on disk changes."""
+        await self.stored(session_id)
+        async with self.roster.hold(session_id) as slot:
+            session, slot.loaded = slot.loaded, None
+            if session is None:
+                session, _ = await self.roster.open(slot)
+            with anyio.CancelScope(shield=True):
+                try:
+                    await session.end(close=True)
+                finally:
+                    self.roster.drop(slot)
 
     async def delete(self, session_id: str) -> None:
         await self.stored(session_id)
-        slot = self.roster.get(session_id)
-        if slot is not None:
-            async with slot.lock:
-                if slot.loaded is not None:
-                    await slot.loaded.end(close=False)
-                self.roster.drop(slot)
-        try:
-            await self._services.store.delete(session_id)
-        except StoreError as error:
-            raise store_fault(error, session_id) from error
+        async with self.roster.hold(session_id) as slot:
+            session, slot.loaded = slot.loaded, None
+            with anyio.CancelScope(shield=True):
+                try:
+                    if session is not None:
+                        await end_quietly(session)
+                    await self._services.store.delete(session_id)
+                except StoreError as error:
+                    raise store_fault(error, session_id) from error
+                finally:
+                    self.roster.drop(slot)
 
     async def context_of(self, state: State) -> ContextInfo:
         """The context of a stored agent that is not loaded: measured by estimate or by its last report."""
@@ -253,15 +280,23 @@ class SessionManager:
     # -- inside
 
     @asynccontextmanager
-    async def _made_whole(self, slot: Slot) -> AsyncIterator[None]:
-        """Around the first steps of a new session: if they fail, or its host no longer wants it, there is none."""
-        self.roster.add(slot)
+    async def _made_whole(self, slot: Slot, opened: OpenSession, *, resumed: bool) -> AsyncIterator[Session]:
+        """A new session, around its first steps: if they fail, or its host no longer wants it, there is none, not in
+        the store either."""
+        session = None
         try:
-            yield
+            session, _ = await self.roster.seat(slot, opened, resumed=resumed)
+            yield session
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await self.roster.abandon(slot)
+                if session is not None:
+                    await end_quietly(session)
+                try:
+                    await self._services.store.delete(slot.session_id)
+                except StoreError as error:
+                    _log.warning("session_left_behind", session_id=slot.session_id, error=type(error).__name__)
             raise
+        slot.loaded = session
 
     def _with_model(self, info: SessionInfo) -> SessionInfo:
         """A session for which no model was chosen is told with the one that it would ask, as a loaded one is."""
@@ -269,6 +304,14 @@ class SessionManager:
             return info
         services = self._services
         return replace(info, model=services.registry.default_reference(services.layers.process))
+
+
+def _ending() -> Fault:
+    return Fault("session_closed", "The daemon is ending.")
+
+
+def _closed() -> Fault:
+    return Fault("session_closed", "The session is closed in this process.", hint="call agent.session.resume first")
 
 
 def _metadata(session_id: str, now: int) -> Metadata:

@@ -99,8 +99,12 @@ class Reading:
 
     async def tools(self, session_id: str) -> tuple[ToolSpec, ...]:
         """The tools that the model is offered; of a session that is not open here, those of its host."""
-        if self._manager.roster.get(session_id) is not None:
-            return await (await self._manager.active(session_id)).tools()
+        try:
+            async with self._manager.using(session_id) as session:
+                return await session.tools()
+        except Fault as fault:
+            if fault.reason != "session_closed":
+                raise
         return (await self.state(session_id, MAIN_AGENT)).tools
 
     async def context(self, session_id: str, agent_id: str) -> ContextInfo:

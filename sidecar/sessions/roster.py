@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
@@ -13,7 +14,7 @@ from record_store.backend import MAIN_AGENT, OpenSession
 from record_store.errors import StoreError
 from sidecar.sessions.assembly import Desk, seat
 from sidecar.sessions.engine import ContextEngine
-from sidecar.sessions.events import EventHub
+from sidecar.sessions.events import EventHub, PastHubs
 from sidecar.sessions.hosts import Hosts
 from sidecar.sessions.ports import Client
 from sidecar.sessions.prefix import SessionNotes
@@ -30,16 +31,17 @@ SWEEP_S = 5.0
 
 @dataclass(slots=True)
 class Slot:
-    """A session that this process created or resumed and has not closed. `loaded` is None while it is unloaded; who is
-    attached, who brought which tool and what must not be stored outlive that. Whoever loads, unloads or ends the
-    session holds `lock`."""
+    """A session that this process created or resumed and has not closed. `loaded` is None while it is unloaded, and
+    as soon as its end has begun; who is attached, who brought which tool and what must not be stored outlive an
+    unloading. Whoever loads, unloads or ends the session holds `lock`."""
 
     session_id: str
     hub: EventHub
     hosts: Hosts
-    secrets: Secrets
+    secrets: Secrets = field(default_factory=Secrets)
     loaded: Session | None = None
-    lock: anyio.Lock = field(default_factory=anyio.Lock)
+    # Nobody comes between the one who made a slot and its lock.
+    lock: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
 
 
 class Roster:
@@ -49,6 +51,7 @@ class Roster:
         self._services = services
         self._engine = engine
         self._slots: dict[str, Slot] = {}
+        self._past = PastHubs()
         self.ending = False
         """The daemon is ending: nothing is loaded any more."""
 
@@ -71,42 +74,49 @@ class Roster:
 
     # -- who is in it
 
-    def new_slot(self, session_id: str, secrets: Secrets | None = None) -> Slot:
-        """A place for a session; it counts once it is added."""
-        hub = EventHub(session_id)
-        return Slot(session_id, hub, Hosts(hub, self._services.request_ids), secrets or Secrets())
-
-    def add(self, slot: Slot) -> Slot:
-        """The slot of this session: the one that is there already, or this one."""
-        return self._slots.setdefault(slot.session_id, slot)
+    @asynccontextmanager
+    async def hold(self, session_id: str) -> AsyncIterator[Slot]:
+        """The session's place, for the caller alone: others who make, load, unload or end this session wait. One that
+        was made for this, and in which no session is loaded at the end, is gone again."""
+        while True:
+            slot = self._slots.get(session_id)
+            made = slot is None
+            if slot is None:
+                hub = self._past.take(session_id)
+                slot = self._slots[session_id] = Slot(session_id, hub, Hosts(hub, self._services.request_ids))
+            async with slot.lock:
+                if self._slots.get(session_id) is not slot:
+                    continue  # it was ended while this one waited
+                try:
+                    yield slot
+                finally:
+                    if made and slot.loaded is None:
+                        self.drop(slot)
+                return
 
     def drop(self, slot: Slot) -> None:
+        """This process has the session no more. If it comes back, its events are numbered on."""
         slot.loaded = None
-        self._slots.pop(slot.session_id, None)
-
-    async def abandon(self, slot: Slot) -> None:
-        """Takes a session away that was not made whole, from the store too."""
-        if slot.loaded is not None:
-            await _end_quietly(slot.loaded)
-        self.drop(slot)
-        try:
-            await self._services.store.delete(slot.session_id)
-        except StoreError as error:
-            _log.warning("session_left_behind", session_id=slot.session_id, error=type(error).__name__)
+        if self._slots.get(slot.session_id) is slot:
+            del self._slots[slot.session_id]
+            self._past.keep(slot.hub)
 
     # -- loading
 
-    async def load(self, slot: Slot) -> Session:
-        """The slot's session, brought back if it was unloaded."""
+    async def load(self, slot: Slot) -> Session | None:
+        """The slot's session, brought back if it was unloaded; None if this process does not have it any more."""
         async with slot.lock:
+            if self._slots.get(slot.session_id) is not slot:
+                return None
             if slot.loaded is not None:
                 return slot.loaded
             session, _ = await self.open(slot)
+            slot.loaded = session
         self.make_room(keep=slot)
         return session
 
     async def open(self, slot: Slot) -> tuple[Session, list[Recovered]]:
-        """Reads a session from the store, with its lock; what had to be mended."""
+        """Reads a session from the store, with its lock; what had to be mended. It is not `loaded` yet."""
         try:
             opened = await self._services.store.open(slot.session_id)
         except StoreError as error:
@@ -115,13 +125,12 @@ class Roster:
         try:
             return session, await session.recover(found)
         except BaseException:
-            slot.loaded = None
-            with anyio.CancelScope(shield=True):
-                await _end_quietly(session)
+            await end_quietly(session)
             raise
 
     async def seat(self, slot: Slot, opened: OpenSession, *, resumed: bool) -> tuple[Session, list[Recovered]]:
-        """The session of an open store. `resumed`: it has a past in another process or before it was unloaded."""
+        """The session of an open store, not `loaded` yet. `resumed`: it has a past in another process or before it was
+        unloaded."""
         try:
             journal, found = await opened.open_agent(MAIN_AGENT)
         except BaseException as error:
@@ -133,7 +142,6 @@ class Roster:
         desk = Desk.of(self._services, opened, slot.hub, slot.hosts, slot.secrets)
         main = seat(desk, journal, MAIN_AGENT, resumed=resumed)
         session = Session(desk, main, SessionNotes(self._services), self._engine)
-        slot.loaded = session
         return session, [*opened.recovered, *found]
 
     # -- unloading
@@ -165,15 +173,19 @@ class Roster:
                 return
             slot.loaded = None
             await session.end(close=False)
-            slot.hub.forget()
+            slot.hub.rest()
 
     async def shutdown(self) -> None:
-        """Ends all turns as cancelled and lets all logs go."""
+        """Ends all turns as cancelled and lets all logs go; also of sessions that are just being loaded or ended."""
         self.ending = True
         async with anyio.create_task_group() as group:
             for slot in self:
-                if slot.loaded is not None:
-                    group.start_soon(_end_quietly, slot.loaded)
+                group.start_soon(self._end, slot)
+
+    async def _end(self, slot: Slot) -> None:
+        async with slot.lock:
+            if slot.loaded is not None:
+                await end_quietly(slot.loaded)
 
     # -- what concerns all of them
 
@@ -195,8 +207,10 @@ class Roster:
             slot.hosts.gone(client_id)
 
 
-async def _end_quietly(session: Session) -> None:
-    try:
-        await session.end(close=False)
-    except Exception:
-        _log.exception("session_end_failed", session_id=session.session_id)
+async def end_quietly(session: Session) -> None:
+    """Lets a session go whose caller has other worries. It is done even if the caller is cancelled."""
+    with anyio.CancelScope(shield=True):
+        try:
+            await session.end(close=False)
+        except Exception:
+            _log.exception("session_end_failed", session_id=session.session_id)

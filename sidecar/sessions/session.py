@@ -29,10 +29,11 @@ from sidecar.sessions.assembly import Desk, Seat
 from sidecar.sessions.engine import Activation, ContextEngine
 from sidecar.sessions.info import session_info
 from sidecar.sessions.notes import TailNotes
+from sidecar.sessions.past_turns import past_turn
 from sidecar.sessions.ports import Client
 from sidecar.sessions.seeding import Seeding
 from sidecar.sessions.subagents import SubAgents
-from sidecar.sessions.turns import Turns, outcome_of
+from sidecar.sessions.turns import Turns
 from sidecar.settings import merge
 from sidecar.store_errors import store_fault
 from sidecar.tools.port import ToolContext
@@ -56,7 +57,10 @@ class Session:
         self.turns = Turns(main.agent, desk.tasks, notes, self._turn_ended, self._prepare, self._follow_skill)
         self._to_follow: dict[str, Activation] = {}
         self.last_active = desk.services.clock.monotonic()
-        self._saved_at = 0
+        self.users = 0
+        """Calls that are at work with it."""
+        self.ended = False
+        """It takes nothing more, and its log is let go."""
         # Inputs enter in the order in which they came, whatever it takes to put their images away.
         self._taking_in = anyio.Lock(fast_acquire=True)
 
@@ -73,7 +77,7 @@ class Session:
     @property
     def busy(self) -> bool:
         """Whether it must stay loaded."""
-        return not self.turns.idle or self.desk.tasks.busy
+        return self.users > 0 or not self.turns.idle or self.desk.tasks.busy
 
     def touch(self) -> None:
         self.last_active = self.desk.services.clock.monotonic()
@@ -105,7 +109,7 @@ class Session:
         its turn, finished or not."""
         known = self.state.client_ids.get(client_message_id) if client_message_id is not None else None
         if known is not None:
-            return self._known_turn(known)
+            return await self._known_turn(known)
         self.require_model()
         if self.turns.waiting >= self.main.agent.settings.server.max_queued_inputs:
             raise Fault("overloaded", "Too many inputs wait in this session.", hint="wait for turn_ended, then retry")
@@ -116,17 +120,15 @@ class Session:
         # A second copy of the same message may have been taken in while this one waited.
         known = self.state.client_ids.get(client_message_id) if client_message_id is not None else None
         if known is not None:
-            return self._known_turn(known)
+            return await self._known_turn(known)
         return await self.turns.accept(parts, origin=origin, client_message_id=client_message_id, turn_id=turn_id)
 
-    def _known_turn(self, turn_id: str) -> TurnHandle:
+    async def _known_turn(self, turn_id: str) -> TurnHandle:
         running = self.turns.handle(turn_id)
         if running is not None:
             return running
         handle = TurnHandle(turn_id)
-        past = outcome_of(self.state, turn_id)
-        if past is not None:
-            handle.finish(past)
+        handle.finish(await past_turn(self.main.journal, turn_id))
         return handle
 
     async def steer(self, content: str | tuple[Part, ...]) -> TurnHandle | None:
@@ -343,12 +345,13 @@ class Session:
     async def end(self, *, close: bool) -> None:
         """Ends turns as cancelled and background work, writes everything down and lets the log go. With `close` the
         session takes no more input until it is resumed."""
+        self.ended = True
         await self.turns.cancel_all()
         await self.main.compaction.close()
         await self.desk.servers.close()
         await self.desk.tasks.stop()
         try:
-            if close:
+            if close and not self.state.closed:
                 self.main.agent.log.append(ConfigUpdate(time=self._now(), state="closed"))
             await self.desk.opened.save_info(self.info())
         except StoreError as error:

@@ -10,7 +10,7 @@ import structlog
 
 from protocol.events import TurnEnded, TurnStarted
 from protocol.messages import Message, Origin, Part, TurnResult
-from record_store.fold import Pending, State
+from record_store.fold import Pending
 from record_store.records import AppendMessage, ConfigUpdate, TurnBegin, TurnEnd
 from sidecar import ids
 from sidecar.agent import calls
@@ -80,7 +80,9 @@ class Turns:
         client_message_id: str | None = None,
         turn_id: str | None = None,
     ) -> TurnHandle:
-        """Takes an input in: on return it is on disk and its turn will run. Raises `store_write_failed`."""
+        """Takes an input in: on return it is on disk and its turn will run. Raises `store_write_failed`, and
+        `session_closed` once `cancel_all` was called: nothing that comes then would ever run."""
+        self._refuse_when_stopping()
         agent = self._agent
         handle = TurnHandle(turn_id or ids.new("turn"))
         now = agent.clock.now_ms()
@@ -106,13 +108,18 @@ class Turns:
         return handle
 
     async def steer(self, content: tuple[Part, ...]) -> None:
-        """Leaves an input for the next step of the running turn; on return it is on disk."""
+        """Leaves an input for the next step of the running turn; on return it is on disk. Raises as `accept` does."""
+        self._refuse_when_stopping()
         agent = self._agent
         now = agent.clock.now_ms()
         message = Message(id=ids.new("msg"), role="user", content=content, time=now)
         agent.append(AppendMessage(time=now, message=message, queued="steer"))
         await agent.sync()
         self.kick()
+
+    def _refuse_when_stopping(self) -> None:
+        if self._stopping:
+            raise Fault("session_closed", "The session is being closed.", hint="call agent.session.resume first")
 
     def handle(self, turn_id: str) -> TurnHandle | None:
         """The handle of a turn that runs or waits."""
@@ -148,7 +155,9 @@ class Turns:
 
     @asynccontextmanager
     async def exclusive(self, refusal: str) -> AsyncIterator[None]:
-        """The context belongs to the caller: inputs that arrive meanwhile wait. Raises `turn_active`."""
+        """The context belongs to the caller: inputs that arrive meanwhile wait. Raises `turn_active`,
+        `session_closed`."""
+        self._refuse_when_stopping()
         if self._held is not None or not self.idle:
             raise Fault("turn_active", refusal, hint="wait for turn_ended, or cancel the turn")
         self._held = refusal
@@ -317,11 +326,3 @@ def title_of(inputs: list[Pending]) -> str:
     text = " ".join(p.entry.message.text for p in inputs).strip()
     line = text.split("\n", 1)[0].strip()
     return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…"
-
-
-def outcome_of(state: State, turn_id: str) -> TurnResult | None:
-    """How a past turn ended, as far as it is remembered."""
-    past = state.outcomes.get(turn_id)
-    if past is None:
-        return None
-    return TurnResult(turn_id=turn_id, stop_reason=past.stop_reason, text=past.text, usage=past.usage, error=past.error)

@@ -42,8 +42,8 @@ class ChatHandlers:
         }
 
     async def send(self, peer: Peer, p: SendParams) -> SendResult | TurnResult:
-        session = await self._manager.active(p.session_id)
-        handle = await session.send(p.content, history=p.history, client_message_id=p.client_message_id)
+        async with self._manager.using(p.session_id) as session:
+            handle = await session.send(p.content, history=p.history, client_message_id=p.client_message_id)
         if not p.wait:
             return SendResult(turn_id=handle.turn_id)
         try:
@@ -53,29 +53,29 @@ class ChatHandlers:
             raise
 
     async def steer(self, peer: Peer, p: SteerParams) -> SteerResult:
-        session = await self._manager.active(p.session_id)
-        started = await session.steer(p.content)
+        async with self._manager.using(p.session_id) as session:
+            started = await session.steer(p.content)
         return SteerResult(accepted=True, turn_id=started.turn_id if started is not None else None)
 
     async def cancel(self, peer: Peer, p: CancelParams) -> CancelResult:
-        session = await self._manager.active(p.session_id)
-        return CancelResult(cancelled=session.cancel(p.turn_id))
+        async with self._manager.using(p.session_id) as session:
+            return CancelResult(cancelled=session.cancel(p.turn_id))
 
     async def compact(self, peer: Peer, p: CompactParams) -> CompactResult:
-        session = await self._manager.active(p.session_id)
-        return await session.compact(p.agent_id, p.instruction, p.when)
+        async with self._manager.using(p.session_id) as session:
+            return await session.compact(p.agent_id, p.instruction, p.when)
 
     async def uncompact(self, peer: Peer, p: UncompactParams) -> UncompactResult:
-        session = await self._manager.active(p.session_id)
-        tokens = await session.uncompact(p.compaction_id)
-        return UncompactResult(session=session.info(), tokens=tokens)
+        async with self._manager.using(p.session_id) as session:
+            tokens = await session.uncompact(p.compaction_id)
+            return UncompactResult(session=session.info(), tokens=tokens)
 
     async def undo(self, peer: Peer, p: UndoParams) -> UndoResult:
-        session = await self._manager.active(p.session_id)
-        removed = await session.undo(p.turns)
-        return UndoResult(removed_turns=removed, session=session.info())
+        async with self._manager.using(p.session_id) as session:
+            removed = await session.undo(p.turns)
+            return UndoResult(removed_turns=removed, session=session.info())
 
     async def clear(self, peer: Peer, p: SessionParams) -> SessionResult:
-        session = await self._manager.active(p.session_id)
-        await session.clear()
-        return SessionResult(session=session.info())
+        async with self._manager.using(p.session_id) as session:
+            await session.clear()
+            return SessionResult(session=session.info())

@@ -59,8 +59,8 @@ class ContextHandlers:
         return await self._engine.list_skills(Path((await self._manager.info(p.session_id)).cwd))
 
     async def run_skill(self, peer: Peer, p: SkillRunParams) -> SkillRunResult:
-        session = await self._manager.active(p.session_id)
-        return SkillRunResult(turn_id=(await session.run_skill(p.name, p.arguments or "")).turn_id)
+        async with self._manager.using(p.session_id) as session:
+            return SkillRunResult(turn_id=(await session.run_skill(p.name, p.arguments or "")).turn_id)
 
     async def _note(
         self, p: memory.ProjectParams, fact: memory.Fact, op: Literal["create", "update", "forget"]
@@ -68,10 +68,10 @@ class ContextHandlers:
         """The log of a session that is open here tells of what was changed through it."""
         if p.session_id is not None and self._manager.roster.get(p.session_id) is not None:
             try:
-                session = await self._manager.active(p.session_id)
+                async with self._manager.using(p.session_id) as session:
+                    session.note_memory(fact, op)
             except Fault:
                 return
-            session.note_memory(fact, op)
 
     async def _cwd(self, p: memory.ProjectParams) -> Path:
         """The directory whose memory is meant. Raises `invalid_params`, `session_not_found`."""

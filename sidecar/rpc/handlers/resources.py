@@ -67,6 +67,6 @@ class ResourceHandlers:
             self._services.layers.set_process(p.values)
             self._manager.roster.refresh_all()
             return self._services.layers.describe(None, None)
-        session = await self._manager.active(p.session_id)
-        await session.configure(config=nested(p.values))
-        return self._services.layers.describe(session.state.config, None)
+        async with self._manager.using(p.session_id) as session:
+            await session.configure(config=nested(p.values))
+            return self._services.layers.describe(session.state.config, None)

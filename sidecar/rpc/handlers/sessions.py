@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from protocol.common import Empty, SessionParams
+from protocol.messages import ToolSpec
 from protocol.session import (
     AttachParams,
     AttachResult,
@@ -57,14 +59,15 @@ class SessionHandlers:
             system_prompt=p.system_prompt,
             title=p.title,
             config=p.config,
-            tools=p.tools,
+            tools=_distinct(p.tools),
         )
         return SessionResult(session=session.info())
 
     async def resume(self, peer: Peer, p: ResumeParams) -> ResumeResult:
-        session, recovered = await self._manager.resume(p.session_id)
         client = self._clients.of(peer)
-        await session.configure(model=p.model, config=p.config, tools=p.tools, host=client)
+        session, recovered = await self._manager.resume(
+            p.session_id, host=client, model=p.model, config=p.config, tools=_distinct(p.tools)
+        )
         replayed, resync = await session.attach(client, p.after_event)
         return ResumeResult(
             session=session.info(),
@@ -81,11 +84,11 @@ class SessionHandlers:
         return ListResult(sessions=sessions, next_cursor=cursor)
 
     async def configure(self, peer: Peer, p: ConfigureParams) -> SessionResult:
-        session = await self._manager.active(p.session_id)
-        await session.configure(
-            model=p.model, config=p.config, tools=p.tools, title=p.title, host=self._clients.of(peer)
-        )
-        return SessionResult(session=session.info())
+        async with self._manager.using(p.session_id) as session:
+            await session.configure(
+                model=p.model, config=p.config, tools=_distinct(p.tools), title=p.title, host=self._clients.of(peer)
+            )
+            return SessionResult(session=session.info())
 
     async def messages(self, peer: Peer, p: MessagesParams) -> MessagesResult:
         return await self._reading.messages(p.session_id, p.agent_id, view=p.view, cursor=p.cursor, limit=p.limit)
@@ -103,9 +106,9 @@ class SessionHandlers:
         return Empty()
 
     async def attach(self, peer: Peer, p: AttachParams) -> AttachResult:
-        session = await self._manager.active(p.session_id)
-        replayed, resync = await session.attach(self._clients.of(peer), p.after_event)
-        return AttachResult(session=session.info(), events_replayed=replayed, resync_required=resync)
+        async with self._manager.using(p.session_id) as session:
+            replayed, resync = await session.attach(self._clients.of(peer), p.after_event)
+            return AttachResult(session=session.info(), events_replayed=replayed, resync_required=resync)
 
     async def detach(self, peer: Peer, p: SessionParams) -> Empty:
         await self._manager.info(p.session_id)
@@ -114,6 +117,20 @@ class SessionHandlers:
             slot.hub.detach(peer.id)
             slot.hosts.gone(peer.id)
         return Empty()
+
+
+def _distinct(tools: Sequence[ToolSpec] | None) -> Sequence[ToolSpec] | None:
+    """The host's tools. Raises `invalid_params` for what no model could be offered, or no call could be sent to."""
+    seen: set[str] = set()
+    for number, tool in enumerate(tools or ()):
+        where = f"tools[{number}]"
+        if not tool.name or tool.name in seen:
+            what = "is given twice" if tool.name else "is empty"
+            raise Fault("invalid_params", f"{where}.name {what}", path=f"{where}.name")
+        if tool.timeout_s is not None and tool.timeout_s <= 0:
+            raise Fault("invalid_params", f"{where}.timeout_s must be more than 0", path=f"{where}.timeout_s")
+        seen.add(tool.name)
+    return tools
 
 
 def working_directory(cwd: str | None) -> str:

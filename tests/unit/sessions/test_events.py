@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from protocol.events import ChatEvent, Notice, TextDelta
-from sidecar.sessions.events import EPOCH, KEPT_EVENTS, EventHub
+from sidecar.sessions.events import EPOCH, KEPT_EVENTS, PAST_HUBS, EventHub, PastHubs
 
 pytestmark = pytest.mark.anyio
 
@@ -104,3 +104,31 @@ async def test_a_delta_carries_the_last_durable_number_and_is_not_kept() -> None
     assert client.numbers == [1, 1, 2]
     other = Recorder()
     assert await hub.attach(other, f"{EPOCH}-0") == (2, False)
+
+
+async def test_a_resting_hub_keeps_the_newest_events_that_fit() -> None:
+    hub = EventHub("s")
+    for n in range(200):
+        hub.emit("main", Notice(kind="k", message=f"{n} " + "m" * 1000), None)
+    hub.rest()
+    assert (await hub.attach(Recorder(), f"{EPOCH}-0"))[1]
+    assert await hub.attach(Recorder(), f"{EPOCH}-190") == (10, False)
+    note(hub)
+    assert await hub.attach(Recorder(), f"{EPOCH}-190") == (11, False)
+
+
+async def test_no_number_is_given_twice_whatever_is_forgotten_of_the_past() -> None:
+    past = PastHubs()
+    first = past.take("first")
+    await first.attach(Recorder(), None)
+    note(first, 7)
+    past.keep(first)
+    assert past.take("first") is first
+    assert not first.clients
+    past.keep(first)
+    for n in range(PAST_HUBS):
+        past.keep(EventHub(f"other-{n}"))
+    again = past.take("first")
+    note(again)
+    assert (await again.attach(Recorder(), f"{EPOCH}-6"))[1]
+    assert again.number == 8

@@ -1,0 +1,264 @@
+"""Calls about one session that do not wait for each other, and what a call that fails must leave as it was."""
+
+from __future__ import annotations
+
+import base64
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fake_llm import Gate, Reply
+from tests.support.tool_talk import SocketTalk, Talk, talking
+
+ONE_LOADED = {"SIDECAR_SERVER_MAX_LOADED_SESSIONS": "1"}
+TOOL = {"parameters": {"type": "object", "properties": {}}}
+
+
+def reason(frame: Any) -> str:
+    return str(frame.get("error", {}).get("data", {}).get("reason", ""))
+
+
+def send(talk: Any, session: str, text: str = "hello", **more: Any) -> Any:
+    """The id of a call that answers when the turn ends."""
+    params = {"session_id": session, "content": text, "wait": True, **more}
+    return talk.start("agent.chat.send", params)
+
+
+def ended(talk: Any, call_id: Any, timeout: float = 10) -> Any:
+    frame = talk.reply(call_id, timeout)
+    assert "result" in frame, frame
+    return frame["result"]
+
+
+def state(talk: Any, session: str) -> str:
+    return str(talk.call("agent.session.get", {"session_id": session})["session"]["state"])
+
+
+def unload(talk: Any, home: Path, session: str) -> None:
+    """Puts a session out of memory: at most one is loaded, and others are made. Its checkpoint tells when."""
+    checkpoint = home / "sessions" / session / "agents" / "main" / "checkpoint.json"
+    checkpoint.unlink(missing_ok=True)
+    for _ in range(2):
+        talk.create(home)
+    end = time.monotonic() + 10
+    while not checkpoint.exists():
+        assert time.monotonic() < end, "the session stayed in memory"
+        time.sleep(0.01)
+
+
+def hanging(gate: Gate) -> Any:
+    def script(request: dict[str, Any], n: int) -> Reply:
+        text = str(request["messages"][-1]["content"])
+        return Reply("never said whole", hold_after=(2, gate)) if "hang" in text else Reply("ok")
+
+    return script
+
+
+def numbers(talk: Any, session: str) -> list[int]:
+    told = [p for p in talk.notified("agent.chat.event") if p["session_id"] == session]
+    return [int(p["event_id"].split("-")[1]) for p in told if not p["event"]["type"].endswith("_delta")]
+
+
+@contextmanager
+def two_hosts(**more: Any) -> Iterator[tuple[SocketTalk, SocketTalk, Path]]:
+    with tempfile.TemporaryDirectory(prefix="sc-") as home:
+        address = str(Path(home, "s"))
+        with (
+            talking("--stdio", "--socket", address, **more) as (talk, _, folder),
+            SocketTalk(address) as one,
+            SocketTalk(address) as two,
+        ):
+            talk.call("system.ping")
+            yield one, two, folder
+
+
+def test_a_resume_behind_a_close_opens_the_session_again() -> None:
+    gate = Gate()
+    with talking(script=hanging(gate)) as (talk, _, folder):
+        session = talk.create(folder)
+        turn = send(talk, session, "hang")
+        talk.wait(lambda _: talk.events(session, "text_delta"), "text")
+        close = talk.start("agent.session.close", {"session_id": session})
+        resume = talk.start("agent.session.resume", {"session_id": session})
+        assert talk.reply(close)["result"] == {}
+        assert talk.reply(resume)["result"]["recovered"] == []
+        assert ended(talk, turn)["stop_reason"] == "cancelled"
+        assert state(talk, session) == "idle"
+        assert ended(talk, send(talk, session))["text"] == "ok"
+
+
+def test_what_comes_while_a_session_closes_is_answered() -> None:
+    gate = Gate()
+    with talking(script=hanging(gate)) as (talk, _, folder):
+        session = talk.create(folder)
+        send(talk, session, "hang")
+        talk.wait(lambda _: talk.events(session, "text_delta"), "text")
+        close = talk.start("agent.session.close", {"session_id": session})
+        late = [send(talk, session, f"late {n}") for n in range(20)]
+        late += [talk.start(f"agent.chat.{m}", {"session_id": session}) for m in ("undo", "clear", "compact")]
+        late.append(talk.start("agent.chat.steer", {"session_id": session, "content": "late"}))
+        assert talk.reply(close)["result"] == {}
+        for call_id in late:
+            frame = talk.reply(call_id, 10)
+            result = frame.get("result", {})
+            taken = result.get("stop_reason") == "cancelled" or result.get("accepted")
+            assert taken or reason(frame) in ("session_closed", "turn_active"), frame
+        assert state(talk, session) == "closed"
+
+
+@pytest.mark.parametrize("method", ["close", "delete"])
+def test_an_unloaded_session_that_is_ended_is_not_brought_back_by_a_call_behind_it(method: str, tmp_path: Path) -> None:
+    with talking(env=ONE_LOADED, home=str(tmp_path)) as (talk, _, folder):
+        for n in range(3):
+            name = f"unloaded-{n}"
+            session = talk.create(folder, session_id=name)
+            ended(talk, send(talk, session))
+            unload(talk, tmp_path, session)
+            end = talk.start(f"agent.session.{method}", {"session_id": session})
+            late = [send(talk, session), talk.start("agent.session.attach", {"session_id": session})]
+            assert talk.reply(end)["result"] == {}
+            for call_id in late:
+                frame = talk.reply(call_id, 10)
+                assert "result" in frame or reason(frame) in ("session_closed", "session_not_found"), frame
+            if method == "close":
+                assert state(talk, session) == "closed"
+                assert "session" in talk.call("agent.session.resume", {"session_id": session})
+            else:
+                assert talk.create(folder, session_id=name) == name
+            assert ended(talk, send(talk, session))["text"] == "done"
+
+
+def test_a_session_stays_loaded_while_a_call_is_at_work_with_it() -> None:
+    """Putting a large image away takes a while in which nothing runs in the session yet."""
+    data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + os.urandom(9_000_000)).decode()
+    image = {"type": "image", "media_type": "image/png", "data": data}
+    with talking(env=ONE_LOADED) as (talk, _, folder):
+        for _ in range(3):
+            session = talk.create(folder)
+            params = {"session_id": session, "content": [image], "wait": True}
+            turn = talk.start("agent.chat.send", params)
+            for _ in range(5):
+                talk.start("agent.session.create", {"cwd": str(folder)})
+            assert ended(talk, turn, 20)["stop_reason"] == "end_turn"
+
+
+def test_a_resume_that_fails_leaves_a_session_as_it_was(tmp_path: Path) -> None:
+    home = str(tmp_path)
+    with talking(home=home) as (talk, _, folder):
+        session, closed = talk.create(folder), talk.create(folder)
+        talk.call("agent.session.close", {"session_id": closed})
+        for change, why in (
+            ({"config": {"compaction": {"soft_ratio": 7}}}, "config_invalid"),
+            ({"model": "no/x"}, "no_provider"),
+        ):
+            assert reason_of(talk, closed, change) == why
+            assert state(talk, closed) == "closed"
+            assert reason(talk.reply(send(talk, closed))) == "session_closed"
+            # One that is open goes on as it was.
+            assert reason_of(talk, session, change) == why
+            assert ended(talk, send(talk, session))["text"] == "done"
+        assert talk.call("system.ping")["sessions"] == 1
+    with talking(home=home) as (first, _, _), talking(home=home) as (second, _, _):
+        assert reason_of(first, session, {"config": {"nope": {}}}) == "config_invalid"
+        assert "session" in second.call("agent.session.resume", {"session_id": session})
+
+
+def reason_of(talk: Talk, session: str, change: dict[str, Any]) -> str:
+    return reason(talk.reply(talk.start("agent.session.resume", {"session_id": session, **change})))
+
+
+def test_two_hosts_that_resume_at_once_both_keep_their_tools(tmp_path: Path) -> None:
+    with talking(home=str(tmp_path)) as (talk, _, folder):
+        sessions = [talk.create(folder, builtin="none") for _ in range(5)]
+    with two_hosts(home=str(tmp_path)) as (one, two, _):
+        for session in sessions:
+            calls = [
+                (host, host.start("agent.session.resume", {"session_id": session, "tools": [{"name": name, **TOOL}]}))
+                for host, name in ((one, "of_one"), (two, "of_two"))
+            ]
+            for host, call_id in calls:
+                assert "result" in host.reply(call_id)
+            assert one.names(session) == ["of_one", "of_two"]
+
+
+def test_a_fork_brings_the_tools_of_its_caller_and_no_others(tmp_path: Path) -> None:
+    with two_hosts(env=ONE_LOADED, home=str(tmp_path)) as (one, two, folder):
+        session = one.create(folder, builtin="none", tools=[{"name": "of_one", **TOOL}])
+        two.call("agent.session.resume", {"session_id": session, "tools": [{"name": "of_two", **TOOL}]})
+        # The source is out of memory: its hosts are known all the same.
+        unload(one, tmp_path, session)
+        for host, tools in ((one, ["of_one"]), (two, ["of_two"])):
+            fork = host.call("agent.session.fork", {"session_id": session})["session"]["session_id"]
+            assert host.names(fork) == tools
+
+
+def test_event_numbers_go_on_over_close_and_unloading_and_what_was_missed_is_replayed(
+    tmp_path: Path,
+) -> None:
+    with talking(env=ONE_LOADED, home=str(tmp_path), script=lambda request, n: Reply("ok")) as (talk, _, folder):
+        session = talk.create(folder)
+        for again in (
+            lambda: unload(talk, tmp_path, session),
+            lambda: talk.call("agent.session.close", {"session_id": session}),
+        ):
+            ended(talk, send(talk, session))
+            before = numbers(talk, session)
+            epoch = talk.notified("agent.chat.event")[-1]["event_id"].split("-")[0]
+            again()
+            params = {"session_id": session, "after_event": f"{epoch}-{before[-1] - 2}"}
+            answer = talk.call("agent.session.resume", params)
+            assert (answer["events_replayed"], answer["resync_required"]) == (2, False)
+            ended(talk, send(talk, session))
+            seen = numbers(talk, session)
+            assert seen[: len(before)] == before
+            assert seen[len(before) :] == [*before[-2:], *range(before[-1] + 1, seen[-1] + 1)]
+            talk.frames.clear()
+
+
+def test_a_message_that_was_sent_long_ago_still_has_its_turn() -> None:
+    with talking(script=lambda request, n: Reply(f"answer {n}")) as (talk, _, folder):
+        session = talk.create(folder)
+        first = ended(talk, send(talk, session, "the first", client_message_id="m-1"))
+        for call_id in [send(talk, session, f"{n}") for n in range(130)]:
+            ended(talk, call_id, 30)
+        for call_id in [send(talk, session, f"{n}") for n in range(130)]:
+            ended(talk, call_id, 30)
+        assert ended(talk, send(talk, session, "the first", client_message_id="m-1")) == first
+
+
+@pytest.mark.parametrize(
+    ("tools", "path"),
+    [
+        ([{"name": "a", **TOOL}, {"name": "a", **TOOL}], "tools[1].name"),
+        ([{"name": "", **TOOL}], "tools[0].name"),
+        ([{"name": "a", "timeout_s": 0, **TOOL}], "tools[0].timeout_s"),
+    ],
+)
+def test_tools_that_no_model_could_be_offered_are_refused(tools: list[Any], path: str) -> None:
+    with talking() as (talk, _, folder):
+        session = talk.create(folder)
+        for method in ("create", "configure", "resume"):
+            params = {"cwd": str(folder)} if method == "create" else {"session_id": session}
+            frame = talk.reply(talk.start(f"agent.session.{method}", {**params, "tools": tools}))
+            assert (frame["error"]["code"], frame["error"]["data"]["path"]) == (-32602, path)
+        assert talk.call("system.ping")["sessions"] == 1
+
+
+def test_large_frames_do_not_push_a_host_out_that_reads() -> None:
+    """A text of more than `server.outbox_hard_bytes` comes back in `turn_started`, and in what is replayed."""
+    env = {"SIDECAR_SERVER_OUTBOX_SOFT_BYTES": "65536", "SIDECAR_SERVER_OUTBOX_HARD_BYTES": "1000000"}
+    long = "word " * 300_000
+    config = {"model": {"window": 9_000_000}}
+    with two_hosts(env=env, script=lambda request, n: Reply("ok")) as (one, two, folder):
+        session = one.create(folder, config=config)
+        for _ in range(3):
+            assert ended(one, send(one, session, long), 30)["stop_reason"] == "end_turn"
+        epoch = one.notified("agent.chat.event")[-1]["event_id"].split("-")[0]
+        answer = two.call("agent.session.attach", {"session_id": session, "after_event": f"{epoch}-0"})
+        assert answer["events_replayed"] == numbers(one, session)[-1] == len(numbers(two, session))
