@@ -24,6 +24,7 @@ from protocol.messages import ErrorInfo, JsonObject, Message, StopReason, ToolSp
 from record_store import pins
 from record_store import records as r
 from record_store.pins import PinnedSkill
+from record_store.records import TurnMark
 
 MAX_CLIENT_IDS = 10_000
 """How many `client_message_id`s are remembered; the oldest are forgotten first."""
@@ -46,13 +47,6 @@ class Pending(Struct, frozen=True, gc=False):
     turn_id: str
     kind: Literal["turn", "steer"]
     client_message_id: str | None = None
-
-
-class TurnMark(Struct, gc=False):
-    """Where a turn begins in the context; only turns after the last landing have one."""
-
-    turn_id: str
-    start: int
 
 
 class TurnOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -283,6 +277,7 @@ def _splice(s: State, count: int, replacement: tuple[r.Replacement, ...], line: 
 def _rewrite(s: State, x: r.Rewrite, line: int) -> None:
     if x.action == "uncompact":
         _splice(s, x.message_count, x.replacement, line)
+        s.turn_marks[:0] = x.turn_marks
         if s.landings and s.landings[-1].compaction_id == x.compaction_id:
             s.landings.pop()
         s.tokens_after_landing = x.post_tokens

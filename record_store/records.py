@@ -150,11 +150,18 @@ class New(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="new"):
 Replacement = Kept | New
 
 
+class TurnMark(Struct, frozen=True, gc=False):
+    """Where a turn begins in the context."""
+
+    turn_id: str
+    start: int
+
+
 class Rewrite(Record, frozen=True, omit_defaults=True, tag="context.rewrite"):
     """The context changed without a summary; `action` says how.
 
-    `edits` change messages in place. `uncompact` replaces the first `message_count` messages by `replacement` and sets
-    `elided_tokens` back.
+    `edits` change messages in place. `uncompact` replaces the first `message_count` messages by `replacement`, in which
+    the turns of `turn_marks` begin, and sets `elided_tokens` back.
     """
 
     action: Literal["snip", "prune", "image_offload", "micro_compact", "quarantine", "uncompact"]
@@ -165,6 +172,7 @@ class Rewrite(Record, frozen=True, omit_defaults=True, tag="context.rewrite"):
     replacement: tuple[Replacement, ...] = ()
     compaction_id: str | None = None
     elided_tokens: int | None = None
+    turn_marks: tuple[TurnMark, ...] = ()
 
 
 class Limits(Struct, frozen=True):

@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 from protocol.events import AnyEvent
 from protocol.messages import Message, ToolSpec, Usage
 from record_store import records as r
-from record_store.fold import Entry, State, apply
+from record_store.fold import State, apply
 from scripts.evaluation.model import Answer, Estimator, Piece, Provider
 from scripts.evaluation.summaries import Summarizer
 from sidecar.compaction.ports import SnipLimits, SummaryReply, SummaryRequest, WindowView
@@ -196,10 +196,10 @@ class SimulatedAgent:
     async def read_record(self, line: int) -> r.Record | None:
         return self.log.records[line - 1] if 0 < line <= len(self.log.records) else None
 
-    async def entries_before(self, line: int) -> tuple[Entry, ...]:
+    async def state_before(self, line: int) -> State:
         past = Log()
         past.append(*self.log.records[: line - 1])
-        return tuple(past.state.entries)
+        return past.state
 
     def now_ms(self) -> int:
         return EPOCH_MS + int(anyio.current_time() * 1000)

@@ -175,8 +175,8 @@ class AgentPort(Protocol):
         """The record on that line; None if there is none that can be read."""
         ...
 
-    async def entries_before(self, line: int) -> tuple[Entry, ...]:
-        """The context as it stood before the record on `line` was folded (a replay, off the event loop)."""
+    async def state_before(self, line: int) -> State:
+        """The state as it was before the record on `line` was folded (a replay, off the event loop)."""
         ...
 
     def now_ms(self) -> int:

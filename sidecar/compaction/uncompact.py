@@ -22,15 +22,15 @@ async def uncompact(port: AgentPort, gauge: Gauge, compaction_id: str | None) ->
     if last is None or compaction_id not in (None, last.compaction_id):
         raise _nothing()
     applied = await port.read_record(last.line)
-    before = await port.entries_before(last.line)
+    then = await port.state_before(last.line)
     elided = await _elided_before(port, last)
-    if not isinstance(applied, ApplyCompaction) or len(before) < applied.message_count:
+    if not isinstance(applied, ApplyCompaction) or len(then.entries) < applied.message_count:
         raise _nothing()
     current = port.state.entries
     standing = current[: applied.replacement_count]
     if port.state.last_landing is not last or [e.message.id for e in standing] != _ids(applied):
         raise _nothing()
-    span = before[: applied.message_count]
+    span = then.entries[: applied.message_count]
     pre, post = port.used(), _size(gauge, [*span, *current[len(standing) :]])
     if post >= gauge.policy().block_at:
         raise Fault(
@@ -48,6 +48,7 @@ async def uncompact(port: AgentPort, gauge: Gauge, compaction_id: str | None) ->
         replacement=_replacement(span, standing),
         compaction_id=last.compaction_id,
         elided_tokens=elided,
+        turn_marks=tuple(mark for mark in then.turn_marks if mark.start < len(span)),
     )
     (line,) = port.append(record)
     port.emit(ContextRewritten(action="uncompact", pre_tokens=pre, post_tokens=post, line=line))

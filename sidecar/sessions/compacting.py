@@ -12,7 +12,7 @@ import structlog
 from protocol.events import AnyEvent, UsageEvent
 from protocol.messages import Message, Usage
 from record_store.backend import Journal
-from record_store.fold import Entry, State
+from record_store.fold import State
 from record_store.records import LlmRequest, LlmUsage, Record, ToolsSnapshot
 from record_store.replay import state_at, typed
 from sidecar import ids
@@ -158,8 +158,8 @@ class CompactionPort:
     async def read_record(self, line: int) -> Record | None:
         return next((record for _, record in typed(self._journal.iterate(line, line))), None)
 
-    async def entries_before(self, line: int) -> tuple[Entry, ...]:
-        return tuple((await anyio.to_thread.run_sync(state_at, self._journal, line - 1)).entries)
+    async def state_before(self, line: int) -> State:
+        return await anyio.to_thread.run_sync(state_at, self._journal, line - 1)
 
     async def summarize(self, request: SummaryRequest) -> SummaryReply:
         """One attempt: the bytes of the next step, or of a shortened list, and the instruction."""

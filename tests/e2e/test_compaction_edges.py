@@ -353,6 +353,25 @@ async def test_images_of_one_message_are_offloaded_one_by_one() -> None:
             assert [isinstance(part, ImagePart) for part in looked.content] == [False, False, False, True]
 
 
+# ---------------------------------------------------------------- brought back
+
+
+async def test_turns_that_were_brought_back_can_be_undone(tmp_path: Path) -> None:
+    with FakeLLM(talk(Reply(SUMMARY))) as llm:
+        async with running_sidecar(llm=llm, home=tmp_path) as sidecar:
+            sid = await talked(sidecar, config(64_000), turns=2)
+            two = await context(sidecar, sid)
+            await sidecar.client.chat.run(sid, "question 2")
+            assert (await sidecar.client.chat.compact(sid)).outcome == "landed"
+            await sidecar.client.chat.run(sid, "question 3")
+            brought = await sidecar.client.chat.uncompact(sid)
+            assert brought.tokens == (await sidecar.client.context.get(sid)).used
+        async with running_sidecar(llm=llm, home=tmp_path) as again:
+            await again.client.sessions.resume(sid)
+            assert (await again.client.chat.undo(sid, turns=2)).removed_turns == 2
+            assert await context(again, sid) == two
+
+
 # ---------------------------------------------------------------- a crash between summary and landing
 
 

@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 from protocol.events import AnyEvent, CompactionDiscarded, CompactionFailed, CompactionLanded, CompactionStarted
 from protocol.messages import ImagePart, Message, Origin, TextPart, ToolCall, Usage
 from record_store import records as r
-from record_store.fold import Entry, State, apply
+from record_store.fold import State, apply
 from sidecar.compaction.free_half import SnipLimits
 from sidecar.compaction.ports import SummaryReply, SummaryRequest, WindowView
 from sidecar.compaction.service import CompactionService
@@ -227,9 +227,9 @@ class FakeAgent:
         await anyio.lowlevel.checkpoint()
         return _decode(self.lines[line - 1]) if 0 < line <= len(self.lines) else None
 
-    async def entries_before(self, line: int) -> tuple[Entry, ...]:
+    async def state_before(self, line: int) -> State:
         await anyio.lowlevel.checkpoint()
-        return tuple(replay(self.lines[: line - 1]).entries)
+        return replay(self.lines[: line - 1])
 
     def now_ms(self) -> int:
         return self.clock

@@ -876,11 +876,13 @@ async def test_uncompact_brings_the_span_back() -> None:
     a = agent(window=40_000)
     async with Running(a) as service:
         await run_turn(a, service, "go " + words(50), steps(20))
-        before = list(a.state.entries)
+        before, turns = list(a.state.entries), list(a.state.turn_marks)
         landed = await service.compact_now()
         await run_turn(a, service, "more", steps(2))
         later = a.messages()[-6:]
         tokens = await service.uncompact(landed.compaction_id)
+        assert a.state.turn_marks[:-1] == turns
+        assert a.state.turn_marks[-1].start == len(before)
         assert a.messages() == [e.message for e in before] + later
         assert [e.line for e in a.state.entries[: len(before)]] == [e.line for e in before]
         assert tokens == a.used()
