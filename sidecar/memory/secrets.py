@@ -62,7 +62,8 @@ _KEY = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_ISSUED)})")
 _URL_LOGIN = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://[^\s/:@]{0,128}:(?P<value>[^\s/@]{1,256})@", re.IGNORECASE)
 _HEADER = re.compile(r"\b(?:Bearer|Basic|Digest|Token)\s+(?P<value>[\w.~+/=-]{12,})", re.IGNORECASE)
 _NAMES: Final = (
-    r"pass[\s_-]?(?:word|wd|phrase|code)|passwd|pwd|pin(?:[\s_-]?code)?|(?:[a-z0-9]{1,32}[_-]){0,5}secrets?(?:[\s_-]?keys?)?|"
+    r"[a-z0-9]{0,32}password|pass[\s_-]?(?:word|wd|phrase|code)|passwd|pwd|passwort|kennwort|mot[\s_-]de[\s_-]passe|"
+    r"contrase[nñ]a|senha|пароль|pin(?:[\s_-]?code)?|(?:[a-z0-9]{1,32}[_-]){0,5}secrets?(?:[\s_-]?keys?)?|"
     r"(?:[a-z0-9]{1,32}[_-]){0,5}tokens?|(?:[a-z0-9]{1,32}[_-]){0,5}api[\s_-]?keys?|(?:access|auth|account|encryption|signing|license|"
     r"shared|master|private|client)[\s_-]?(?:keys?|secrets?)|credentials?|login|otp|2fa|connection[\s_-]?string|"
     r"密码|口令|密钥|秘钥|私钥|令牌|凭证|凭据|验证码|パスワード|秘密鍵|비밀번호"
@@ -70,6 +71,20 @@ _NAMES: Final = (
 _ASSIGNED = re.compile(
     rf"(?<![a-z0-9])(?:{_NAMES})[\"'`]?\s*(?:\([^)]*\)\s*)?(?P<how>[:=：＝]+>?|->|=>|\bis\b|\bare\b|是|为|為)\s*"
     r"(?P<value>\"[^\"\n]+\"|'[^'\n]+'|`[^`\n]+`|[^\s,;，。；、)]+)",
+    re.IGNORECASE,
+)
+_SHORT_NAME = re.compile(
+    r"(?<![a-z0-9_-])(?:pass|pw)\s*[:=]\s*(?P<value>(?=\S{0,64}\d)(?=\S{0,64}[a-z])\S{5,64})", re.IGNORECASE
+)
+_SENTENCE = re.compile(
+    r"\b(?:password|passphrase|passcode|pin)\s[^\n.:=]{1,40}?\s(?:is|are)\s+"
+    r"(?P<value>\"[^\"\n]+\"|'[^'\n]+'|`[^`\n]+`|[^\s,;，。；、)]+)",
+    re.IGNORECASE,
+)
+"""`password for staging is ...`: other words stand between the name and its value."""
+
+_LOGIN_OPTION = re.compile(
+    r"\b(?:curl|wget|https?)\b[^\n]{0,200}?\s(?:-u|--user)[\s=]+[\"']?[\w.@-]{1,64}:(?P<value>[^\s\"']{1,128})",
     re.IGNORECASE,
 )
 _PLACEHOLDER = re.compile(
@@ -90,6 +105,7 @@ _EMAIL = re.compile(
     r"(?<![\w.+-])(?!git@[\w.-]+[:/])[\w.!#$%&'*+/=?^`{|}~-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}", re.IGNORECASE
 )
 _EMAIL_SPELLED = re.compile(
+    r"[\w.+-]\s{1,3}at\s{1,3}[\w-]{1,63}\s{1,3}dot\s{1,3}(?:com|org|net|edu|gov|info|io|dev|app|ai|co|cn|de|eu|fr|uk)\b|"
     r"[\w.+-]\s{0,3}[\[({<]\s{0,3}(?:at|@)\s{0,3}[\])}>]\s{0,3}[\w-]{1,63}"
     r"\s{0,3}(?:[\[({<]\s{0,3}(?:dot|\.)\s{0,3}[\])}>]|\.)\s{0,3}[a-z]{2,24}\b",
     re.IGNORECASE,
@@ -98,6 +114,9 @@ _EMAIL_SPELLED = re.compile(
 _WORD = re.compile(r"[A-Za-z0-9+=_~-]{20,}")
 _HEX = re.compile(r"[0-9a-fA-F]{32,}")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_SLASHED = re.compile(r"(?<![\w/+=.-])[A-Za-z0-9/+]{40}(?![\w/+=.-])")
+"""Of the length of Amazon's secret keys, whose alphabet holds `/` and `+`."""
+
 _DIGEST_BEFORE = re.compile(
     r"(?:commit|sha-?\d*|hash|digest|md5|checksum|revision|rev|blob|tree|git|etag|提交|哈希)\W{0,3}$", re.IGNORECASE
 )
@@ -126,9 +145,11 @@ def find(texts: Iterable[str]) -> tuple[Finding, ...]:
 
 
 def _has_credential(text: str) -> bool:
-    for pattern in (_URL_LOGIN, _HEADER):
+    for pattern in (_URL_LOGIN, _HEADER, _SHORT_NAME, _LOGIN_OPTION):
         if any(not _PLACEHOLDER.match(m["value"]) for m in pattern.finditer(text)):
             return True
+    if any(_is_value(m["value"], "is") and not m["value"].isdigit() for m in _SENTENCE.finditer(text)):
+        return True
     return any(_is_value(m["value"], m["how"]) for m in _ASSIGNED.finditer(text))
 
 
@@ -148,6 +169,8 @@ def _has_random(text: str) -> bool:
     for found in _HEX.finditer(text):
         if not _DIGEST_BEFORE.search(text[max(0, found.start() - 16) : found.start()]) and _is_mixed_hex(found.group()):
             return True
+    if any(_is_random_slashed(m.group()) for m in _SLASHED.finditer(text)):
+        return True
     without = _UUID.sub(" ", text)
     return any(_is_random(m.group()) for m in _WORD.finditer(without) if not _HEX.fullmatch(m.group()))
 
@@ -161,6 +184,12 @@ def _is_random(word: str) -> bool:
     digits = sum(c.isdigit() for c in word)
     longest = max(map(len, re.split(r"[-_=+~]", word)))
     return kinds == 3 and digits >= 2 and longest >= 16 and entropy(word) >= _MIN_ENTROPY
+
+
+def _is_random_slashed(word: str) -> bool:
+    """Paths of that length have few capitals."""
+    counts = (sum(c.isupper() for c in word), sum(c.islower() for c in word))
+    return min(counts) >= 8 and any(c.isdigit() for c in word) and entropy(word) >= _MIN_ENTROPY
 
 
 def entropy(text: str) -> float:
