@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import anyio
 
@@ -11,7 +14,7 @@ from protocol.chat import ApprovalParams, ApprovalResult
 from protocol.events import ChatEvent, TurnEnded
 from protocol.messages import TurnResult
 from sidecar.client.client import SidecarClient
-from sidecar.client.errors import ConnectionLost, SidecarError
+from sidecar.client.errors import ConnectionLost, EventsLost, SidecarError
 from sidecar.client.events import EventStream
 from sidecar.errors import Fault
 from sidecar.headless.approving import ask_terminal, may_ask
@@ -31,11 +34,11 @@ async def run_connected(options: RunOptions) -> int:
             session_id = await _session(client, options)
             with client.events(session_id) as events:
                 result, timed_out = await _turn(client, session_id, events, options)
-    except SidecarError as error:
-        print(f"sidecar: {error}", file=sys.stderr)
-        return EXIT_ERROR
     except (ConnectionLost, OSError):
         print(f"sidecar: no daemon answers at {options.connect}", file=sys.stderr)
+        return EXIT_ERROR
+    except SidecarError as error:
+        print(f"sidecar: {error}", file=sys.stderr)
         return EXIT_ERROR
     print_result(session_id, result, options, timed_out)
     return exit_code(result.stop_reason, timed_out=timed_out)
@@ -65,38 +68,60 @@ async def _session(client: SidecarClient, options: RunOptions) -> str:
 async def _turn(
     client: SidecarClient, session_id: str, events: EventStream, options: RunOptions
 ) -> tuple[TurnResult, bool]:
-    progress = Progress()
+    """The turn's result, and whether it ran out of time. Raises `ConnectionLost` when the daemon goes away before."""
     timed_out = False
-    streaming = options.output == "stream-json"
-    sent = await client.chat.send(session_id, options.prompt)
+    key = f"run-{secrets.token_hex(8)}"
+    sent = await client.chat.send(session_id, options.prompt, client_message_id=key)
+
+    async def cancel() -> None:
+        # Whether the daemon is there to hear it is told by the events.
+        with suppress(SidecarError, OSError):
+            await client.chat.cancel(session_id, sent.turn_id)
 
     async def limit() -> None:
         nonlocal timed_out
         if options.timeout_s is not None:
             await anyio.sleep(options.timeout_s)
             timed_out = True
-            await client.chat.cancel(session_id, sent.turn_id)
+            await cancel()
 
     async def interrupts() -> None:
         if sys.platform != "win32":
             with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
                 async for _ in signals:
-                    await client.chat.cancel(session_id, sent.turn_id)
+                    await cancel()
                     break
 
+    result: TurnResult | None = None
     async with anyio.create_task_group() as group:
         group.start_soon(limit)
         group.start_soon(interrupts)
-        async for told in events.of_turn(sent.turn_id):
-            if streaming and not _written(told):
-                # The reader has left. The turn is ended; saying its result tells of it.
-                streaming = False
-                await client.chat.cancel(session_id, sent.turn_id)
-            progress.show(told.event)
-            if isinstance(told.event, TurnEnded):
-                group.cancel_scope.cancel()
-                return _result(told.event), timed_out
-    raise ConnectionLost
+        try:
+            result = await _followed(events, sent.turn_id, options, cancel)
+        except EventsLost:
+            # The same key is never a second input: it asks for the result of the first.
+            result = await client.chat.run(session_id, options.prompt, client_message_id=key)
+        group.cancel_scope.cancel()
+    if result is None:
+        raise ConnectionLost
+    return result, timed_out
+
+
+async def _followed(
+    events: EventStream, turn_id: str, options: RunOptions, cancel: Callable[[], Awaitable[None]]
+) -> TurnResult | None:
+    """Shows the turn's events up to its end; None when the connection ends first."""
+    progress = Progress()
+    streaming = options.output == "stream-json"
+    async for told in events.of_turn(turn_id):
+        if streaming and not _written(told):
+            # The reader has left. The turn is ended; saying its result tells of it.
+            streaming = False
+            await cancel()
+        progress.show(told.event)
+        if isinstance(told.event, TurnEnded):
+            return _result(told.event)
+    return None
 
 
 def _written(told: ChatEvent) -> bool:
