@@ -63,6 +63,12 @@ def is_told_again(message: Message) -> bool:
     return origin is not None and origin.kind == "injection" and origin.variant in _TOLD_AGAIN
 
 
+def is_instructions_note(message: Message) -> bool:
+    """Whether this tells of an edit of the standing instructions."""
+    origin = message.origin
+    return origin is not None and origin.kind == "injection" and origin.variant == INSTRUCTIONS_VARIANT
+
+
 def issuers(messages: Sequence[Message]) -> list[int | None]:
     """For each tool message the position of the message that issued its call; None for everything else.
 

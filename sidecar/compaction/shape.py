@@ -1,8 +1,10 @@
 """What stands in a compacted span's place: one function for every shape. Pure.
 
-    handoff   [system] [user's words: HEAD, note, TAIL] [summary] [skills in use] [continuation]
-    span      [system, first user message] [summary] [skills in use] [tail]
-    ladder    [system, first user message if short] [summary in tags] [skills in use] [tail]
+    handoff   [system] [user's words: HEAD, note, TAIL] [summary] [pinned] [continuation]
+    span      [system, first user message] [summary] [pinned] [tail]
+    ladder    [system, first user message if short] [summary in tags] [pinned] [tail]
+
+Pinned are the skills in use and the notes about edits of the standing instructions.
 
 The result is the tuple of replacements that the landing's record carries. The fold splices it, live and in replay:
 nothing of this module runs when a log is read.
@@ -31,6 +33,9 @@ MIN_TAIL_MESSAGES = 2
 FIRST_MESSAGE_TOKENS = 1_500
 FIRST_MESSAGE_RATIO = 0.15
 """`ladder` keeps the first user message up to the smaller of the two (tokens, part of the window)."""
+
+NOTES_TOKENS = 2_000
+"""Of notes about edited instructions that stay, the newest of them; what is missing then, the next turn tells again."""
 
 USER_TEXT_FLOOR = 0.1
 """Part of the user text's budget that stays whatever the pressure."""
@@ -127,9 +132,27 @@ class _Made:
             if not any(skill.body in text for text in texts)
         ]
 
+    def notes(self, before: int) -> list[Piece]:
+        """What edits of the standing instructions said before a position of the span: those are never summarised."""
+        kept: list[Piece] = []
+        room = NOTES_TOKENS
+        for entry in reversed(self.span.entries[:before]):
+            if not regions.is_instructions_note(entry.message):
+                continue
+            piece = whole(entry, self.sizes)
+            room -= piece.tokens
+            if room < 0:
+                break
+            kept.append(piece)
+        return kept[::-1]
+
+    def pinned(self, kept: Sequence[Piece], before: int) -> list[Piece]:
+        """What stands behind the summary, beside the `kept` messages; `before`: where the tail begins."""
+        return [*self.unpinned(kept), *self.notes(before)]
+
     def fixed_tokens(self) -> int:
-        """Of what stands around and everything made, notes aside."""
-        pieces = [*self.system, self.summary, *self.skills]
+        """Of what stands around, everything made and everything pinned; the elision note aside."""
+        pieces = [*self.system, self.summary, *self.skills, *self.notes(len(self.messages))]
         return self.span.around_tokens + sum(p.tokens for p in pieces)
 
     def shaped(self, pieces: Sequence[Piece], elided: int) -> Shaped:
@@ -164,7 +187,7 @@ def _handoff(policy: Policy, made: _Made) -> Shaped:
     if kept.has_gap:
         pieces.append(made.injection("elision", words.elision(elided), regions.ELISION_VARIANT))
     pieces += kept.tail
-    pieces += [made.summary, *made.unpinned([*kept.head, *kept.tail]), continuation]
+    pieces += [made.summary, *made.pinned([*kept.head, *kept.tail], len(made.messages)), continuation]
     return made.shaped(pieces, elided)
 
 
@@ -213,7 +236,7 @@ def _with_tail(policy: Policy, made: _Made) -> Shaped:
         first = _shorten(policy, made, first, made.span.entries[at].line, over)
     tail = [whole(e, made.sizes) for i, e in enumerate(made.span.entries[start:], start) if in_tail[i]]
     head = [*made.system, *([first] if first else [])]
-    return made.shaped([*head, made.summary, *made.unpinned([*head, *tail]), *tail], made.span.elided)
+    return made.shaped([*head, made.summary, *made.pinned([*head, *tail], start), *tail], made.span.elided)
 
 
 def _belongs_to_tail(message: Message) -> bool:

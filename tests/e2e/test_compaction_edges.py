@@ -353,6 +353,34 @@ async def test_images_of_one_message_are_offloaded_one_by_one() -> None:
             assert [isinstance(part, ImagePart) for part in looked.content] == [False, False, False, True]
 
 
+# ---------------------------------------------------------------- what is never summarised
+
+
+async def test_an_edit_of_the_instructions_survives_a_landing_within_the_turn() -> None:
+    def script(request: dict[str, Any], n: int) -> Reply:
+        if is_summary(request):
+            return Reply(SUMMARY)
+        if request["messages"][-1]["content"] == "question 1":
+            return Reply("word " * 1200, tool_calls=[call("page", {"n": 1})])
+        return Reply("word " * 1200)
+
+    with FakeLLM(script) as llm:
+        async with running_sidecar(llm=llm) as sidecar:
+            rules = sidecar.work / "AGENTS.md"
+            rules.write_text("Indent with spaces.\n")
+            tool = reader(lambda n: "a page")
+            session = await sidecar.client.sessions.create(cwd=str(sidecar.work), tools=[tool], config=config(64_000))
+            sid = session.session_id
+            await sidecar.client.chat.run(sid, "question 0")
+            rules.write_text("Indent with TABULATORS.\n")
+            await sidecar.client.chat.run(sid, "question 1")
+            await sidecar.client.chat.compact(sid, when="next_step")
+            await sidecar.client.chat.run(sid, "question 2")
+            assert of_type(sidecar.records(sid), "context.apply_compaction")
+            assert [m.text.count("TABULATORS") for m in await context(sidecar, sid) if "TABULATORS" in m.text] == [1]
+            assert sum("TABULATORS" in text for _, text in llm.requests[-1].texts) == 1
+
+
 # ---------------------------------------------------------------- brought back
 
 

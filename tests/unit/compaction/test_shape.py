@@ -304,3 +304,26 @@ def test_what_was_appended_since_counts_towards_the_target(preset: str) -> None:
     assert alone.tokens + 100 < p.target
     assert along.tokens + 2_600 < p.target
     assert along.tokens < alone.tokens
+
+
+def edited(id: str, text: str) -> Message:
+    return user(id, text, origin=Origin("injection", variant="instructions_changed"))
+
+
+def test_edits_of_the_instructions_are_pinned_where_no_tail_holds_them() -> None:
+    context = entries(
+        user("u1", "go"), edited("n1", "use tabs"), *WORK[1:], edited("n2", "use spaces"), user("u3", "on")
+    )
+    handoff = shape(policy(preset="handoff"), context)
+    assert ids(handoff.messages) == ["u1", "u2", "u3", "cmp.summary", "n1", "n2", "cmp.continuation"]
+    again = shape(policy(preset="handoff"), landed(handoff, assistant("a9", "well")))
+    assert ids(again.messages) == ids(handoff.messages)
+    assert not shape(policy(preset="handoff"), landed(handoff)).shadows
+    span = shape(policy(preset="span", keep_last_messages=3), context)
+    assert ids(span.messages) == ["u1", "cmp.summary", "n1", "a3", "n2", "u3"]
+
+
+def test_only_the_newest_edits_are_pinned() -> None:
+    context = entries(user("u1", "go"), *(edited(f"n{i}", filler(500)) for i in range(9)), assistant("a1", "well"))
+    made = shape(policy(40_000, preset="handoff"), context)
+    assert ids(made.messages) == ["u1", "cmp.summary", "n5", "n6", "n7", "n8", "cmp.continuation"]
