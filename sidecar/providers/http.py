@@ -50,7 +50,7 @@ JOIN_BYTES = 128 << 10
 BAD_CERTIFICATES = "the certificates cannot be read: check SSL_CERT_FILE and SSL_CERT_DIR"
 BAD_PROXIES = (
     "the environment names a proxy that cannot be used: check HTTP_PROXY, HTTPS_PROXY and ALL_PROXY "
-    "(http and https proxies are; SOCKS needs the package socksio)"
+    "(http, https and socks5 proxies can)"
 )
 
 KEEPALIVE_S = 30.0
@@ -111,7 +111,7 @@ async def _make_client(kind: str) -> httpx.AsyncClient:
     try:
         return httpx.AsyncClient(verify=context, trust_env=outside, limits=limits)
     except (ImportError, ValueError, httpx.InvalidURL):
-        # SOCKS without its package, a scheme that is unknown, an address that is none
+        # a scheme that is unknown, an address that is none
         raise ProviderError("rejected", BAD_PROXIES) from None
 
 

@@ -8,9 +8,12 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from urllib.parse import urlsplit
 
 import anyio
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 
 from sidecar.providers.errors import ProviderError
 from sidecar.providers.http import SETTLE_S
@@ -354,6 +357,43 @@ async def test_the_environments_proxy_is_for_the_outside_only(monkeypatch: pytes
                 assert summary_of(await ask(outside, [user("hi")]))["text"] == "ok"
             assert (local.count, proxy.count) == (1, 2)
             assert proxy.requests[0].path == "http://model.example/v1/chat/completions"
+
+
+async def socks5(target: int, asked: list[tuple[str, int]], stream: SocketStream) -> None:
+    """One connection of a SOCKS5 proxy without authentication; whatever is asked for, it leads to `target`."""
+    async with stream:
+        await stream.receive(16)
+        await stream.send(b"\x05\x00")
+        request = await stream.receive(300)
+        name = request[5 : 5 + request[4]]
+        asked.append((name.decode(), int.from_bytes(request[5 + len(name) : 7 + len(name)])))
+        await stream.send(b"\x05\x00\x00\x01" + bytes(6))
+        async with await anyio.connect_tcp("127.0.0.1", target) as onward, anyio.create_task_group() as group:
+
+            async def pump(source: SocketStream, sink: SocketStream) -> None:
+                async for chunk in source:
+                    await sink.send(chunk)
+                group.cancel_scope.cancel()
+
+            group.start_soon(pump, stream, onward)
+            await pump(onward, stream)
+
+
+async def test_a_socks_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+    with FakeLLM(lambda r, n: Reply("by a long way")) as llm:
+        target = urlsplit(llm.origin).port
+        assert target is not None
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        async with listener, anyio.create_task_group() as group:
+            group.start_soon(listener.serve, partial(socks5, target, asked))
+            port = listener.extra(SocketAttribute.local_port)
+            monkeypatch.setenv("ALL_PROXY", f"socks5://127.0.0.1:{port}")
+            async with registry_for({"OPENAI_API_KEY": KEY}) as registry:
+                outside = registry.resolve("openai/m", settings_of(base_url="http://model.example/v1"))
+                assert summary_of(await ask(outside, [user("hi")]))["text"] == "by a long way"
+            group.cancel_scope.cancel()
+    assert asked == [("model.example", 80)]
 
 
 @pytest.mark.parametrize(
