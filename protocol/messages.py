@@ -8,9 +8,9 @@ the time of a replay.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -113,11 +113,11 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
 class ToolSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A tool that the model may call. `parameters` is a JSON Schema, sent to the model as given."""
 
-    name: str
+    name: Annotated[str, Meta(min_length=1)]
     description: str = ""
     parameters: JsonObject
     side_effects: bool | None = None
-    timeout_s: float | None = None
+    timeout_s: Annotated[float, Meta(gt=0)] | None = None
 
 
 class Usage(Struct, frozen=True, gc=False):

@@ -344,6 +344,21 @@ def test_what_does_not_fit_a_schema_is_never_run() -> None:
         assert results[-1]["content"]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "path"),
+    [
+        ({"name": ""}, "tools[0].name"),
+        ({"timeout_s": 0}, "tools[0].timeout_s"),
+        ({"timeout_s": -1}, "tools[0].timeout_s"),
+    ],
+)
+def test_a_tool_without_a_name_or_without_time_is_refused(wrong: dict[str, Any], path: str) -> None:
+    tool = {"name": "one", "description": "", "parameters": {"type": "object"}, **wrong}
+    with talking() as (talk, _, work):
+        refused = talk.call("agent.session.create", {"cwd": str(work), "tools": [tool]})
+        assert (refused["code"], refused["data"]["path"]) == (-32602, path)
+
+
 def test_no_way_out_of_the_folder(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
