@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import anyio.lowlevel
+
 from protocol.events import RetryScheduled
 from protocol.messages import Message, Origin, TextPart, Usage
 from record_store.fold import Entry
@@ -75,6 +77,8 @@ class Asker:
         while True:
             if ask.wait_s > 0:
                 await self._port.sleep(ask.wait_s)
+            # What was awaited until here may not have been one to interrupt: once ended, nothing is asked or logged.
+            await anyio.lowlevel.checkpoint_if_cancelled()
             outcome = await self._send(ask, progress.attempts + 1)
             progress, action = self._next(progress, ask, outcome)
             match action:

@@ -116,6 +116,8 @@ class Runs:
             running.instruction,
         )
         made = await asker.ask()
+        if running.end is not None:
+            return
         running.attempts = made.attempts
         if isinstance(made, Failure):
             running.failure = made.reason

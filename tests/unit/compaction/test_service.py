@@ -620,6 +620,32 @@ async def test_cancelling_the_call_cancels_the_compaction() -> None:
         assert (await _later(a, service)).outcome == "landed"
 
 
+class Unhurried(FakeAgent):
+    """What is being written is written to its end."""
+
+    async def sync(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await super().sync()
+
+
+async def test_nothing_is_asked_of_a_compaction_that_ended_while_its_start_was_written() -> None:
+    a = Unhurried(settings=settings(), window_tokens=20_000, sync_ms=100)
+    async with Running(a) as service, anyio.create_task_group() as tasks:
+        a.add_exchange(words(3_000), answer="done")
+
+        async def compact() -> None:
+            with pytest.raises(Fault):
+                await service.compact_now()
+
+        tasks.start_soon(compact)
+        await settle()
+        assert a.of(CompactionStarted)
+        assert service.cancel_manual()
+        await a.advance(1_000)
+        assert not a.summary_requests
+        assert len(a.ends()) == 1
+
+
 async def test_cancel_manual() -> None:
     a = agent(summary_ms=60_000)
     async with Running(a) as service:
