@@ -111,6 +111,12 @@ class Roster:
             if slot.loaded is not None:
                 return slot.loaded
             session, _ = await self.open(slot)
+            if session.state.closed:
+                # While it was unloaded another process had it, and closed it.
+                with anyio.CancelScope(shield=True):
+                    await end_quietly(session)
+                    self.drop(slot)
+                return None
             slot.loaded = session
         self.make_room(keep=slot)
         return session

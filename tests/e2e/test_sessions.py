@@ -275,3 +275,36 @@ async def test_a_second_process_is_refused_and_named(tmp_path: Path) -> None:
             assert (await two.client.sessions.get(sid)).session_id == sid
             assert one.wire(sid).stat().st_size == size
             assert of_type(one.records(sid), "metadata")
+
+
+async def test_an_unloaded_session_that_another_process_took_and_closed_is_closed(tmp_path: Path) -> None:
+    limit = "[server]\nmax_loaded_sessions = 1\n"
+    with FakeLLM() as llm:
+        async with (
+            running_sidecar(llm=llm, home=tmp_path, config=limit) as one,
+            running_sidecar(llm=llm, home=tmp_path) as two,
+        ):
+            sid = (await one.client.sessions.create(cwd=str(one.work))).session_id
+            await one.client.chat.run(sid, "in one")
+            await one.client.sessions.create(cwd=str(one.work))
+            await until(lambda: (one.wire(sid).parent / "checkpoint.json").exists(), what="the checkpoint")
+            with anyio.fail_after(10):
+                while True:
+                    try:
+                        await two.client.sessions.resume(sid)
+                        break
+                    except SidecarError as error:
+                        if error.reason != "session_locked":
+                            raise
+                        await anyio.sleep(0.01)
+            await two.client.chat.run(sid, "in two")
+            assert (await refused(one.client.chat.send(sid, "early"))).data["pid"] == two.pid
+            await two.client.sessions.close(sid)
+            for _ in range(2):
+                assert (await refused(one.client.chat.send(sid, "still closed"))).reason == "session_closed"
+            assert (await one.client.sessions.get(sid)).state == "closed"
+            found = await one.client.sessions.resume(sid)
+            assert (found.session.state, list(found.recovered)) == ("idle", [])
+            assert (await one.client.chat.run(sid, "in one again")).stop_reason == "end_turn"
+            said = [m.text for m in (await one.client.sessions.messages(sid, view="context")).messages]
+            assert [text for text in said if text.startswith("in ")] == ["in one", "in two", "in one again"]
