@@ -4,7 +4,7 @@
 
 Prints the table (`--json`: rows `{task, arm, recall, recall_recovery, cache_hit, prompt_tokens, paid, discarded,
 stalled, deaths}`, averages over the seeds, deaths counted) and writes `scripts/results/evaluation.md` when everything
-was run. `--sweep` tries more values of the policy and prints their front of recall, tokens and waiting. Exit 1 when a
+was run, with the usual seeds. `--sweep` tries more values of the policy and prints their front of recall, tokens and waiting. Exit 1 when a
 goal is missed or the standard cannot tell bad from good. Needs the runtime dependencies alone and about a minute on
 two cores; the figures are the same every time.
 """
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     cells = _run("contest", contest.contest(tasks, arms, options.seeds), options.jobs)
     checks = goals.checks_of(cells)
-    everything = (tasks, arms) == (TASKS, tuple(ARMS))
+    everything = (tasks, arms, options.seeds) == (TASKS, tuple(ARMS), contest.SEEDS)
     points: list[Point] = []
     if everything or options.sweep:
         swept = studies.sweep_arms(whole=options.sweep)
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if everything:
         cells = {**_run("studies", studies.study_jobs(options.seeds), options.jobs), **cells}
         RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        RESULTS.write_text(page(cells, checks, points, options.seeds), encoding="utf-8")
+        RESULTS.write_text(page(cells, checks, studies.of_page(points), options.seeds), encoding="utf-8")
     _print(contest.rows_of(cells), points if options.sweep else [], as_json=options.json)
     return _verdict(checks)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
 
@@ -137,11 +137,17 @@ class Point:
 
 def points(cells: Cells, arms: Sequence[Arm]) -> list[Point]:
     """The variants in the order given; `on_front` marks those that no other beats in recall, tokens and waiting."""
-    found = [_point(cells, arm.name) for arm in arms]
-    return [
-        Point(p.name, p.recall, p.tokens, p.cost, p.waited_s, p.deaths, not any(beats(q, p) for q in found))
-        for p in found
-    ]
+    return _with_front([_point(cells, arm.name) for arm in arms])
+
+
+def of_page(found: Sequence[Point]) -> list[Point]:
+    """Those of the shorter sweep with their own front: the page is the same whatever else was tried."""
+    names = {arm.name for arm in sweep_arms(whole=False)}
+    return _with_front([p for p in found if p.name in names])
+
+
+def _with_front(found: Sequence[Point]) -> list[Point]:
+    return [replace(p, on_front=not any(beats(q, p) for q in found)) for p in found]
 
 
 def _point(cells: Cells, arm: str) -> Point:

@@ -134,6 +134,16 @@ def test_the_front_is_what_nothing_beats() -> None:
     assert not studies.beats(best, best)
 
 
+def test_the_page_shows_the_same_points_whatever_else_was_tried() -> None:
+    def point(n: int, name: str) -> Point:
+        return Point(name, recall=n / 100, tokens=1.0, cost=1.0, waited_s=0.0, deaths=0)
+
+    short, whole = ([arm.name for arm in studies.sweep_arms(whole=whole)] for whole in (False, True))
+    usual = studies.of_page([point(n, name) for n, name in enumerate(short)])
+    assert studies.of_page([point(n, name) for n, name in enumerate(whole)]) == usual
+    assert [p.name for p in usual if p.on_front] == short[-1:]
+
+
 def test_the_page_tells_all_of_it() -> None:
     made = cells({("light", "default"): {"recall": 0.5}})
     arms = {arm.name for arm in (*studies.FIDELITY_ARMS, studies.COST_ARM)}
