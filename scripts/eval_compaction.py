@@ -4,9 +4,9 @@
 
 Prints the table (`--json`: rows `{task, arm, recall, recall_recovery, cache_hit, prompt_tokens, paid, discarded,
 stalled, deaths}`, averages over the seeds, deaths counted) and writes `scripts/results/evaluation.md` when everything
-was run, with the usual seeds. `--sweep` tries more values of the policy and prints their front of recall, tokens and waiting. Exit 1 when a
-goal is missed or the standard cannot tell bad from good. Needs the runtime dependencies alone and about a minute on
-two cores; the figures are the same every time.
+was run, with the usual seeds. `--sweep` tries more values of the policy and prints their front of recall, tokens and
+waiting. Exit 1 when a goal is missed or the standard cannot tell bad from good. Needs the runtime dependencies alone
+and about a minute on two cores; the figures are the same every time.
 """
 
 from __future__ import annotations
