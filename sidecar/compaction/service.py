@@ -120,6 +120,12 @@ class CompactionService:
         running = self._runs.running
         return running is not None and running.manual and self._runs.cancel(running, "cancelled")
 
+    @property
+    def is_landing(self) -> bool:
+        """A compaction changes the context now, and can no longer be ended."""
+        running = self._runs.running
+        return running is not None and running.closing
+
     async def uncompact(self, compaction_id: str | None = None) -> int:
         """Takes the last landing back; the tokens then. Raises `undo_blocked`."""
         tokens = await uncompact(self._port, self._gauge, compaction_id)

@@ -58,9 +58,9 @@ class SessionManager:
         session.users += 1
         try:
             yield session
-        except Fault:
-            if session.ended:
-                raise _closed() from None
+        except Fault as fault:
+            if session.ended and fault.reason == "store_write_failed":
+                raise _closed() from None  # its log was let go meanwhile
             raise
         finally:
             session.users -= 1

@@ -61,6 +61,7 @@ class Session:
         """Calls that are at work with it."""
         self.ended = False
         """It takes nothing more, and its log is let go."""
+        self._compacting: anyio.CancelScope | None = None
         # Inputs enter in the order in which they came, whatever it takes to put their images away.
         self._taking_in = anyio.Lock(fast_acquire=True)
 
@@ -188,7 +189,17 @@ class Session:
 
     def cancel(self, turn_id: str | None) -> bool:
         """Cancels the running turn, or a compaction that was asked for; False if there is neither, or another turn."""
-        return self.turns.cancel(turn_id) or (turn_id is None and self.main.compaction.cancel_manual())
+        return self.turns.cancel(turn_id) or (turn_id is None and self._cancel_compaction())
+
+    def _cancel_compaction(self) -> bool:
+        """Ends a compaction that was asked for, from its first measuring on, until it lands."""
+        compaction = self.main.compaction
+        if self._compacting is None or compaction.cancel_manual():
+            return self._compacting is not None
+        if compaction.is_landing:
+            return False
+        self._compacting.cancel()
+        return True
 
     # -- compaction
 
@@ -200,8 +211,16 @@ class Session:
             return CompactResult(outcome="queued")
         async with self.turns.exclusive(COMPACT_BUSY):
             self.require_model()
-            await seat.agent.measuring.estimator.warm(e.message for e in seat.agent.meter.unmeasured(seat.agent.state))
-            done = await seat.compaction.compact_now(instruction)
+            agent = seat.agent
+            scope = self._compacting = anyio.CancelScope()
+            try:
+                with scope:
+                    await agent.measuring.estimator.warm(e.message for e in agent.meter.unmeasured(agent.state))
+                    done = await seat.compaction.compact_now(instruction)
+            finally:
+                self._compacting = None
+            if scope.cancelled_caught:
+                raise Fault("compaction_failed", "The compaction was cancelled.", cause="cancelled")
             await self._settle()
         return CompactResult(
             outcome=done.outcome,
@@ -346,6 +365,7 @@ class Session:
         """Ends turns as cancelled and background work, writes everything down and lets the log go. With `close` the
         session takes no more input until it is resumed."""
         self.ended = True
+        self._cancel_compaction()
         await self.turns.cancel_all()
         await self.main.compaction.close()
         await self.desk.servers.close()

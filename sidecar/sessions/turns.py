@@ -57,6 +57,7 @@ class Turns:
         self._draining = False
         self._stopping = False
         self._held: str | None = None
+        self._released = anyio.Event()
         self._idle = anyio.Event()
         self._idle.set()
         self.running: Turn | None = None
@@ -140,13 +141,15 @@ class Turns:
         self.cancel(handle.turn_id)
 
     async def cancel_all(self) -> None:
-        """For good: ends the running turn and those that wait as cancelled; returns when all have ended. Steering that
-        was left over stays in the log."""
+        """For good: ends the running turn and those that wait as cancelled; returns when all have ended, and whoever
+        has the context for itself is done. Steering that was left over stays in the log."""
         self._stopping = True
         for handle in self._handles.values():
             handle.cancelled = True
         if self.running is not None:
             self.running.cancel()
+        while self._held is not None:
+            await self._released.wait()
         self.kick()
         await self._idle.wait()
 
@@ -161,10 +164,12 @@ class Turns:
         if self._held is not None or not self.idle:
             raise Fault("turn_active", refusal, hint="wait for turn_ended, or cancel the turn")
         self._held = refusal
+        self._released = anyio.Event()
         try:
             yield
         finally:
             self._held = None
+            self._released.set()
             self.kick()
 
     def kick(self) -> None:

@@ -262,3 +262,50 @@ def test_large_frames_do_not_push_a_host_out_that_reads() -> None:
         epoch = one.notified("agent.chat.event")[-1]["event_id"].split("-")[0]
         answer = two.call("agent.session.attach", {"session_id": session, "after_event": f"{epoch}-0"})
         assert answer["events_replayed"] == numbers(one, session)[-1] == len(numbers(two, session))
+
+
+def compacting(gate: Gate) -> Any:
+    """Three turns worth compacting, and a summary that waits."""
+
+    def script(request: dict[str, Any], n: int) -> Reply:
+        return Reply("word " * 300) if n < 3 else Reply("summary", gate=gate)
+
+    return script
+
+
+@pytest.mark.parametrize("method", ["agent.session.close", "agent.session.delete", "system.shutdown"])
+def test_the_end_of_a_session_answers_what_waits_behind_a_compaction(method: str) -> None:
+    with talking(script=compacting(Gate())) as (talk, llm, folder):
+        session = talk.create(folder)
+        for _ in range(3):
+            ended(talk, send(talk, session, "question " * 300))
+        compact = talk.start("agent.chat.compact", {"session_id": session})
+        talk.wait(lambda _: len(llm.requests) == 4, "the summary request")
+        waiting = [send(talk, session, f"{n}") for n in range(3)]
+        talk.call("agent.chat.steer", {"session_id": session, "content": "steer"})
+        end = talk.start(method, {} if method == "system.shutdown" else {"session_id": session})
+        frame = talk.reply(compact, 4)
+        assert (reason(frame), frame["error"]["data"]["cause"]) == ("compaction_failed", "cancelled")
+        for call_id in waiting:
+            assert ended(talk, call_id, 4)["stop_reason"] == "cancelled"
+        assert talk.reply(end, 4)["result"] == {}
+
+
+def test_a_cancel_ends_a_compaction_that_only_measures_yet(tmp_path: Path) -> None:
+    home = str(tmp_path)
+    long = "".join(f"{n:x} " for n in range(2_000_000))
+    window = {"model": {"window": 90_000_000}}
+    with talking(home=home) as (talk, _, folder):
+        session = talk.create(folder, config=window)
+        history = [{"role": "user", "content": long}, {"role": "assistant", "content": "yes"}]
+        assert ended(talk, send(talk, session, history=history), 60)["stop_reason"] == "end_turn"
+    with talking(home=home, script=lambda request, n: Reply("summary", delay=30)) as (talk, llm, _):
+        talk.call("agent.session.resume", {"session_id": session})
+        # Measuring takes long as soon as the vocabulary is loaded, some time after the start.
+        for _ in range(6):
+            compact = talk.start("agent.chat.compact", {"session_id": session})
+            assert talk.call("agent.chat.cancel", {"session_id": session}) == {"cancelled": True}
+            assert talk.reply(compact, 2)["error"]["data"]["cause"] == "cancelled"
+            time.sleep(0.4)
+        assert not llm.requests
+        assert state(talk, session) == "idle"
