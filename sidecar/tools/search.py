@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from sidecar.tools import globs, literals
 from sidecar.tools.confine import Confinement
-from sidecar.tools.refusal import Refused
+from sidecar.tools.refusal import Refused, from_os
 from sidecar.tools.text import around, clean, count, printable
 from sidecar.tools.textfile import SAMPLE, binary, sniff
 from sidecar.tools.walk import MAX_DEPTH, Walk
@@ -160,9 +160,12 @@ class _Grep:
         """Paths of files to search, absolute, a bounded number at a time."""
         start = self._request.start
         if not os.path.isdir(start):
-            with self._place.file(start) as fd:
-                if sniff(os.read(fd, SAMPLE)) is None:
-                    raise binary(self._place.shown(start))
+            try:
+                with self._place.file(start) as fd:
+                    if sniff(os.read(fd, SAMPLE)) is None:
+                        raise binary(self._place.shown(start))
+            except OSError as error:
+                raise from_os(error, self._place.shown(start)) from None
             yield [start]
             return
         walk = Walk(self._place, start)
@@ -242,9 +245,9 @@ class _Grep:
                         shown = printable_line(around(line, match.start(), match.end(), LINE_WIDTH))
                         if not self._found.add(f"{name}:{number}:{shown}"):
                             return False
-        except (Refused, OSError):
+        except (Refused, OSError) as error:
             if path == self._request.start:
-                raise
+                raise from_os(error, name) if isinstance(error, OSError) else error from None
         return not self._late()
 
     def _late(self) -> bool:

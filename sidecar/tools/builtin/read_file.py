@@ -11,7 +11,7 @@ from sidecar.tools.confine import Confinement
 from sidecar.tools.files import Stop
 from sidecar.tools.port import ToolContext, ToolOutcome
 from sidecar.tools.reading import Slice, read_slice, slice_text
-from sidecar.tools.refusal import Refused
+from sidecar.tools.refusal import Refused, from_os
 from sidecar.tools.text import clean, count, printable
 
 DEFAULT_LINES = 2000
@@ -34,8 +34,11 @@ async def read_file(context: ToolContext, path: str, offset: int = 1, limit: int
 
         def read(stop: Stop) -> Slice:
             must_exist(place, real)
-            with place.file(real) as fd:
-                return read_slice(fd, name, first=offset, count=limit, budget=budget, check=stop.check)
+            try:
+                with place.file(real) as fd:
+                    return read_slice(fd, name, first=offset, count=limit, budget=budget, check=stop.check)
+            except OSError as error:
+                raise from_os(error, name) from None
 
         part = await blocking(read)
     if part.last < part.first and part.first > 1:

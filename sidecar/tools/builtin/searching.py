@@ -30,6 +30,8 @@ async def search(context: ToolContext, kind: str, path: str, **request: Any) -> 
         timeout_s=HARD_SECONDS + 2,
         limit=8 * MAX_TEXT,
     )
+    if answer.exit_code is not None and answer.exit_code > 0:
+        raise Refused("The search failed. Try it with another pattern or path, or use run_command.")
     if answer.exit_code != 0:
         raise Refused(
             f"The search took more than {SECONDS:.0f} seconds and was stopped. Use a simpler pattern (nested"

@@ -192,3 +192,11 @@ async def test_names_that_are_no_text_break_nothing(tmp_path: Path) -> None:
     outcome = await call(context, "read_file", path="bad\udcff.txt")
     assert text_of(outcome) == "needle\n"
     outcome.locations[0].encode()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="needs Linux's /proc")
+async def test_a_file_that_cannot_be_read_says_why() -> None:
+    context = context_in(Path("/proc"))
+    for name in ("read_file", "grep"):
+        more = {"pattern": "x"} if name == "grep" else {}
+        assert "`self/mem`: " in (await bad(context, name, path="self/mem", **more)).replace(str(os.getpid()), "self")
