@@ -24,6 +24,9 @@ MAX_IMPORT_DEPTH: Final = 5
 MAX_FILE_BYTES: Final = 64 * 1024
 MAX_TOTAL_CHARS: Final = 256 * 1024
 MAX_FILES: Final = 128
+MAX_TARGETS: Final = 1_000
+"""Of one file: most `@words` are people and packages, and each is looked for on the disk."""
+
 MAX_NOTICES: Final = 50
 SETTLED_NS: Final = 2_000_000_000
 
@@ -116,7 +119,10 @@ class _Reader:
             return
         if self._depths.get(real, MAX_IMPORT_DEPTH + 1) > len(chain):
             self._depths[real] = len(chain)
-            for target in imports_of(text):
+            targets = imports_of(text)
+            if len(targets) > MAX_TARGETS:
+                self._notice(f"{name}: only its first {MAX_TARGETS} imports are followed")
+            for target in targets[:MAX_TARGETS]:
                 self._import(target, real, bound, (*chain, real))
         self.found.append(SourceFile(name, text))
 

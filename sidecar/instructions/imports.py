@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
-from typing import Final
-
-MAX_IMPORTS_PER_FILE: Final = 64
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
 _CODE_SPAN = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)")
@@ -18,7 +15,7 @@ def imports_of(text: str) -> tuple[str, ...]:
     """The targets as they are written, without the `@`, each once, in order."""
     prose = _CODE_SPAN.sub(" ", _without_fences(text))
     found = (m.group(1).rstrip(_AFTER) for m in _IMPORT.finditer(prose))
-    return tuple(dict.fromkeys(target for target in found if target))[:MAX_IMPORTS_PER_FILE]
+    return tuple(dict.fromkeys(target for target in found if target))
 
 
 def _without_fences(text: str) -> str:

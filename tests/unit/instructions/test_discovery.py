@@ -168,6 +168,18 @@ def test_mentions_that_are_no_files_are_left_alone(tree: Tree) -> None:
 # ---------------------------------------------------------------- confinement
 
 
+def test_an_import_after_many_mentions_is_followed(tree: Tree) -> None:
+    tree.write("work/style.md", "STYLE")
+    tree.write("work/AGENTS.md", " ".join(f"@person{n}" for n in range(900)) + "\n@style.md\n")
+    found = tree.load()
+    assert "STYLE" in found.text
+    assert found.notices == ()
+    tree.write("work/AGENTS.md", " ".join(f"@person{n}" for n in range(1_000)) + "\n@style.md\n")
+    found = tree.load()
+    assert "STYLE" not in found.text
+    assert found.notices == ("AGENTS.md: only its first 1000 imports are followed",)
+
+
 def test_nothing_outside_the_workspace_is_read_by_any_way(tree: Tree) -> None:
     tree.write("secret.md", "outside")
     tree.write("work-secret/s.md", "a neighbour with the same beginning")
