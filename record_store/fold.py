@@ -71,13 +71,15 @@ class Landing(Struct, frozen=True, gc=False):
 class Bracket(Struct, frozen=True):
     """A compaction that is neither landed nor cancelled, with its paid summary once there is one.
 
-    `rewrites` is what `State.rewrites` was when it started: equal now, its span is unchanged.
+    `rewrites` is what `State.rewrites` was when it started: equal now, its span is unchanged. `messages` is how many
+    messages the context had then.
     """
 
     start: r.CompactionStart
     line: int
     summary: r.CompactionSummary | None = None
     rewrites: int = 0
+    messages: int = 0
 
 
 class State(Struct):
@@ -292,8 +294,14 @@ def _rewrite(s: State, x: r.Rewrite, line: int) -> None:
     _rewritten(s, x.action)
 
 
+def span_length(bracket: Bracket | None, message_count: int) -> int:
+    """How many messages at the start of the context are the span that a record says has so many. What came after the
+    bracket's start is never part of it: where lines of the span are lost, it is shorter than the record says."""
+    return message_count if bracket is None else min(message_count, bracket.messages)
+
+
 def _compaction_start(s: State, x: r.CompactionStart, line: int) -> None:
-    s.bracket = Bracket(x, line, rewrites=s.rewrites)
+    s.bracket = Bracket(x, line, rewrites=s.rewrites, messages=len(s.entries))
     _set_breakers(s, x.breakers)
 
 
@@ -306,7 +314,7 @@ def _apply_compaction(s: State, x: r.ApplyCompaction, line: int) -> None:
     bracket = s.bracket
     first, last = bracket.start.span if bracket is not None else (1, line)
     s.bracket = None
-    _splice(s, x.message_count, x.replacement, line)
+    _splice(s, span_length(bracket, x.message_count), x.replacement, line)
     s.landings.append(Landing(x.compaction_id, first, last, x.pre_tokens, x.post_tokens, line))
     s.tokens_after_landing = x.post_tokens
     s.elided_tokens = x.elided_tokens

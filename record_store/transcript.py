@@ -64,6 +64,7 @@ class Transcript:
         self._context: list[str] = []
         self._pending: dict[str, Ref] = {}
         self._fork_line = 0
+        self._spanned: int | None = None
 
     def __len__(self) -> int:
         return len(self._refs)
@@ -78,6 +79,7 @@ class Transcript:
         if 0 < self._fork_line < line:
             self._fork_line = 0
             self._pending.clear()
+            self._spanned = None
         match record:
             case r.AppendMessage():
                 ref = self._ref(record.message)
@@ -89,8 +91,13 @@ class Transcript:
                 self._enter_waiting(record.queued)
             case r.StepBegin():
                 self._enter_waiting(record.steers)
-            case r.ApplyCompaction():
-                self._splice(record.message_count, record.replacement)
+            case r.CompactionStart():
+                self._spanned = len(self._context)
+            case r.CompactionCancel():
+                self._spanned = None
+            case r.ApplyCompaction(message_count=count):
+                self._splice(count if self._spanned is None else min(count, self._spanned), record.replacement)
+                self._spanned = None
             case r.Rewrite(action="uncompact"):
                 self._splice(record.message_count, record.replacement)
             case r.Undo():

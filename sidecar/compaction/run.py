@@ -16,7 +16,7 @@ from protocol.events import (
     CompactionLanded,
     CompactionStarted,
 )
-from record_store.fold import Bracket
+from record_store.fold import Bracket, span_length
 from record_store.records import Breakers, CompactionCancel, CompactionStart, CompactionSummary, Limits, Mode, Trigger
 from sidecar import ids
 from sidecar.compaction import breakers as circuit
@@ -190,7 +190,7 @@ class Runs:
             trigger=start.trigger,
             mode=start.mode,
             policy=policy,
-            original=tuple(state.entries[: start.message_count]),
+            original=tuple(state.entries[: span_length(bracket, start.message_count)]),
             lines=start.span,
             pre_tokens=start.pre_tokens,
             started_at=start.time,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from protocol.events import ContextRewritten
-from record_store.fold import Entry, Landing
+from record_store.fold import Entry, Landing, span_length
 from record_store.records import ApplyCompaction, Kept, New, Replacement, Rewrite
 from sidecar.compaction import sizes
 from sidecar.compaction.gauge import Gauge
@@ -24,13 +24,15 @@ async def uncompact(port: AgentPort, gauge: Gauge, compaction_id: str | None) ->
     applied = await port.read_record(last.line)
     then = await port.state_before(last.line)
     elided = await _elided_before(port, last)
-    if not isinstance(applied, ApplyCompaction) or len(then.entries) < applied.message_count:
+    if not isinstance(applied, ApplyCompaction):
+        raise _nothing()
+    span = then.entries[: span_length(then.bracket, applied.message_count)]
+    if len(span) < applied.message_count:
         raise _nothing()
     current = port.state.entries
     standing = current[: applied.replacement_count]
     if port.state.last_landing is not last or [e.message.id for e in standing] != _ids(applied):
         raise _nothing()
-    span = then.entries[: applied.message_count]
     pre, post = port.used(), _size(gauge, [*span, *current[len(standing) :]])
     if post >= gauge.policy().block_at:
         raise Fault(

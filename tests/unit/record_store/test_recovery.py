@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from record_store import failpoints
+from record_store import records as r
 from record_store.backend import MAIN_AGENT
 from record_store.conformance import config, message, metadata
 from record_store.errors import StoreWriteError
 from record_store.local import LocalStore
 from record_store.names import SessionPaths
 from record_store.recovery import MAX_REPORTED
+from record_store.transcript import read_transcript
 from record_store.verify import verify
 from tests.support.store import SESSION, canonical, lines_of, opened, texts, write_log
 
@@ -226,3 +228,24 @@ async def test_a_session_whose_first_line_is_lost_has_a_time_all_the_same(tmp_pa
     async with opened(tmp_path) as (journal, recovered):
         assert recovered == ["damaged_line"]
         assert journal.state.created_at == config().time
+
+
+@pytest.mark.parametrize("lost", [3, 4, 5, 6])
+@pytest.mark.parametrize("shape", ["summary", "kept"])
+async def test_a_line_lost_in_a_compacted_span_costs_no_message_after_it(tmp_path: Path, lost: int, shape: str) -> None:
+    span = [message(n) for n in range(3, 7)]
+    kept = tuple(r.Kept(m.message.id) for m in span[:2]) if shape == "kept" else ()
+    start = r.CompactionStart(7, "c1", "auto", "background", (3, 6), 4, 100)
+    paid = r.CompactionSummary(10, "c1", "a summary", r.Usage(1, 0, 1, 1), 1, 0)
+    replacement = (*kept, r.New(message(20, "a summary").message))
+    landing = r.ApplyCompaction(12, "c1", "handoff", "model", 4, replacement, 100, 50, len(replacement))
+    head = [metadata(SESSION), config(), *span]
+    lines = lines_of([*head, start, message(8), message(9), paid, message(11), landing, message(13)])
+    lines[lost - 1] = b"lost\n"
+    write_log(tmp_path, b"".join(lines))
+    async with opened(tmp_path) as (journal, recovered):
+        assert recovered == ["damaged_line"]
+        stays = [m.message.id for n, m in enumerate(span[:2], 3) if kept and n != lost]
+        assert [e.message.id for e in journal.state.entries] == [*stays, "msg_20", "msg_8", "msg_9", "msg_11", "msg_13"]
+        everything = [m.id for m in await read_transcript(journal.reader())]
+        assert everything == [f"msg_{n}" for n in (3, 4, 5, 6, 8, 9, 11, 13) if n != lost]
