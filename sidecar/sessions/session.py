@@ -112,8 +112,7 @@ class Session:
         if known is not None:
             return await self._known_turn(known)
         self.require_model()
-        if self.turns.waiting >= self.main.agent.settings.server.max_queued_inputs:
-            raise Fault("overloaded", "Too many inputs wait in this session.", hint="wait for turn_ended, then retry")
+        self._refuse_when_full(self.turns.waiting)
         async with self._taking_in:
             parts = await border.take_in(content, self.desk.opened.blobs)
             if history is not None:
@@ -124,9 +123,14 @@ class Session:
             return await self._known_turn(known)
         return await self.turns.accept(parts, origin=origin, client_message_id=client_message_id, turn_id=turn_id)
 
+    def _refuse_when_full(self, waiting: int) -> None:
+        if waiting >= self.main.agent.settings.server.max_queued_inputs:
+            raise Fault("overloaded", "Too many inputs wait in this session.", hint="wait for turn_ended, then retry")
+
     async def _known_turn(self, turn_id: str) -> TurnHandle:
         running = self.turns.handle(turn_id)
         if running is not None:
+            await self._sync()  # the first copy may not be on disk yet
             return running
         handle = TurnHandle(turn_id)
         handle.finish(await past_turn(self.main.journal, turn_id))
@@ -136,6 +140,7 @@ class Session:
         """Gives input to the running turn; with none running it starts one and returns it."""
         if self.turns.idle:
             return await self.send(content)
+        self._refuse_when_full(self.turns.steering)
         async with self._taking_in:
             parts = await border.take_in(content, self.desk.opened.blobs)
         await self.turns.steer(parts)

@@ -71,7 +71,13 @@ class Turns:
 
     @property
     def waiting(self) -> int:
+        """Inputs that wait for a turn of their own."""
         return sum(p.kind == "turn" for p in self._agent.state.pending)
+
+    @property
+    def steering(self) -> int:
+        """Inputs that wait for the next step."""
+        return len(self._steering())
 
     async def accept(
         self,

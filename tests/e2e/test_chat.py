@@ -129,14 +129,17 @@ async def test_too_many_waiting_inputs_are_refused_and_none_is_lost() -> None:
             await until(lambda: llm.requests, what="the request")
             for n in range(2):
                 await client.chat.send(sid, f"waits {n}")
-            with pytest.raises(SidecarError) as caught:
-                await client.chat.send(sid, "too many")
-            assert caught.value.reason == "overloaded"
+                await client.chat.steer(sid, f"steers {n}")
+            for give in (client.chat.send, client.chat.steer):
+                with pytest.raises(SidecarError) as caught:
+                    await give(sid, "too many")
+                assert caught.value.reason == "overloaded"
             gate.open()
             await until(lambda: len(of_type(sidecar.records(sid), "turn.end")) == 3, what="three turns")
             texts = [t for _, t in llm.requests[-1].texts]
             assert "too many" not in texts
-            assert texts.index("waits 0") < texts.index("waits 1")
+            for kind in ("waits", "steers"):
+                assert texts.index(f"{kind} 0") < texts.index(f"{kind} 1")
 
 
 async def test_empty_input_is_refused_with_its_path() -> None:
