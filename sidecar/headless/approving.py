@@ -8,6 +8,11 @@ from typing import Any
 import anyio
 
 from protocol.chat import ApprovalParams
+from sidecar.headless.terminal import shown
+
+MAX_ARGUMENT = 2_000
+MAX_PREVIEW = 4_000
+"""Characters that are shown; what is left out is counted."""
 
 
 def may_ask() -> bool:
@@ -16,12 +21,13 @@ def may_ask() -> bool:
 
 
 async def ask_terminal(params: ApprovalParams) -> dict[str, Any]:
-    """Shows the call and asks; anything but a clear yes is a no."""
-    print(f"\n{params.name} wants to run:", file=sys.stderr)
+    """Shows the call and asks; anything but a clear yes is a no. Nothing in the call can look like the question, or
+    hide a part of the call."""
+    print(f"\n{shown(params.name)} wants to run:", file=sys.stderr)
     for name, value in params.arguments.items():
-        print(f"  {name}: {str(value)[:2000]}", file=sys.stderr)
+        print(_indented(f"{name}: {value}", MAX_ARGUMENT), file=sys.stderr)
     if params.preview:
-        print(params.preview[:4000], file=sys.stderr)
+        print(_indented(params.preview, MAX_PREVIEW), file=sys.stderr)
     session = "allow_session" in params.options
     print(f"Allow? [y]es{', for this [s]ession' if session else ''}, [N]o: ", end="", file=sys.stderr, flush=True)
     line = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
@@ -31,3 +37,11 @@ async def ask_terminal(params: ApprovalParams) -> dict[str, Any]:
     if session and answer in ("s", "session"):
         return {"outcome": "allow_session"}
     return {"outcome": "reject", "reason": "declined at the terminal"}
+
+
+def _indented(text: str, limit: int) -> str:
+    """Every line behind two spaces, and at its end how much was left out."""
+    lines = shown(text[:limit]).split("\n")
+    if len(text) > limit:
+        lines.append(f"[... and {len(text) - limit:,} characters more]")
+    return "\n".join(f"  {line}" for line in lines)

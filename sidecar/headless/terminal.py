@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TextIO
 
 from protocol import events as e
+
+_ACTS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What a terminal acts on instead of showing it, and what turns the order of what it shows."""
+
+
+def shown(text: str) -> str:
+    """Text of a model or a tool as a terminal shows it: nothing in it moves the cursor, or hides or reorders the rest.
+    Line ends and tabs stay."""
+    return _ACTS.sub(lambda m: f"\\x{ord(m[0]):02x}" if ord(m[0]) < 256 else f"\\u{ord(m[0]):04x}", text)
 
 
 class Progress:
@@ -18,7 +28,7 @@ class Progress:
     def show(self, event: e.AnyEvent) -> None:
         line = _line(event) if self._on else None
         if line is not None:
-            print(f"· {line}", file=self._stream, flush=True)
+            print(f"· {' '.join(shown(line).split())}", file=self._stream, flush=True)
 
 
 def _line(event: e.AnyEvent) -> str | None:
