@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
-_CODE_SPAN = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)")
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})([^\n]*)")
+"""However far it is indented: in a list it may be far."""
+
+_TICKS = re.compile("`+")
 _IMPORT = re.compile(r"(?:(?<=\s)|(?<=[(（])|^)@([^\s`\"'<>|*?]+)", re.MULTILINE)
 _AFTER = ".,;:!?)]}。，；：！？）】"
 
 
 def imports_of(text: str) -> tuple[str, ...]:
     """The targets as they are written, without the `@`, each once, in order."""
-    prose = _CODE_SPAN.sub(" ", _without_fences(text))
+    prose = "\n".join(map(_without_spans, _without_fences(text).split("\n")))
     found = (m.group(1).rstrip(_AFTER) for m in _IMPORT.finditer(prose))
     return tuple(dict.fromkeys(target for target in found if target))
 
@@ -22,16 +24,38 @@ def _without_fences(text: str) -> str:
     kept: list[str] = []
     fence = ""
     for line in text.split("\n"):
-        mark = _FENCE.match(line)
+        found = _FENCE.fullmatch(line)
+        mark, info = found.groups() if found else ("", "")
         if fence:
-            if mark and mark.group(1)[0] == fence[0] and len(mark.group(1)) >= len(fence):
+            if mark.startswith(fence) and not info.strip():
                 fence = ""
-            continue
-        if mark:
-            fence = mark.group(1)
-            continue
-        kept.append(line)
+        elif mark.startswith("~") or (mark and "`" not in info):
+            fence = mark
+        else:
+            kept.append(line)
     return "\n".join(kept)
+
+
+def _without_spans(line: str) -> str:
+    """A run of backticks opens a span where another of the same length follows. Linear in the line."""
+    runs = list(_TICKS.finditer(line))
+    following: list[int | None] = []
+    nearest: dict[int, int] = {}
+    for i in range(len(runs) - 1, -1, -1):
+        length = runs[i].end() - runs[i].start()
+        following.append(nearest.get(length))
+        nearest[length] = i
+    following.reverse()
+    kept: list[str] = []
+    at = i = 0
+    while i < len(runs):
+        closing = following[i]
+        if closing is None:
+            i += 1
+            continue
+        kept.append(line[at : runs[i].start()])
+        at, i = runs[closing].end(), closing + 1
+    return " ".join([*kept, line[at:]])
 
 
 def names_a_file(target: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from sidecar.instructions.imports import imports_of, is_relative, names_a_file
@@ -16,6 +18,12 @@ from sidecar.instructions.imports import imports_of, is_relative, names_a_file
         ("@a.md again @a.md", ("a.md",)),
         ("mail bob@example.com", ()),
         ("`@a.md` and ``x @b.md``", ()),
+        ("``a ` @a.md`` @b.md", ("b.md",)),
+        ("x ``` @a.md ` @b.md ` @c.md", ("a.md", "c.md")),
+        ("```make``` and @a.md", ("a.md",)),
+        ("1. run\n\n     ```\n     @a.md\n     ```\n   @b.md", ("b.md",)),
+        ("```\n@a.md\n```js\n@b.md\n````\n@c.md", ("c.md",)),
+        ("`open @a.md", ("a.md",)),
         ("```\n@a.md\n```\n@b.md", ("b.md",)),
         ("~~~~\n@a.md\n~~~\n@b.md\n~~~~\n@c.md", ("c.md",)),
         ("@", ()),
@@ -24,6 +32,13 @@ from sidecar.instructions.imports import imports_of, is_relative, names_a_file
 )
 def test_targets(text: str, targets: tuple[str, ...]) -> None:
     assert imports_of(text) == targets
+
+
+def test_a_hostile_line_takes_no_time() -> None:
+    line = "".join("`" * n + "a" for n in range(1, 360)) + " @a.md"
+    began = time.perf_counter()
+    assert imports_of(line) == ("a.md",)
+    assert time.perf_counter() - began < 2
 
 
 @pytest.mark.parametrize(
