@@ -7,6 +7,9 @@ import re
 MAX_HEADER_CHARS = 16_384
 """A longer header is refused: it is no longer a description of the text below it."""
 
+MAX_BRACKETS = 1_000
+"""Opening ones. The time that YAML takes grows with the square of how deep they nest."""
+
 Header = dict[str, "str | list[str]"]
 """Keys to texts or lists of texts. Nothing is guessed: `3`, `yes` and dates stay as they are written."""
 
@@ -33,6 +36,8 @@ def read(header: str) -> Header:
     """
     if len(header) > MAX_HEADER_CHARS:
         raise FrontMatterError(f"the front matter is longer than {MAX_HEADER_CHARS} characters")
+    if header.count("[") + header.count("{") > MAX_BRACKETS:
+        raise FrontMatterError(f"the front matter has more than {MAX_BRACKETS} opening brackets")
     import yaml
 
     try:
@@ -67,5 +72,24 @@ def texts(value: str | list[str] | None) -> tuple[str, ...]:
     """A list, or a comma-separated text, as a tuple of trimmed texts; commas inside parentheses do not separate."""
     if value is None:
         return ()
-    items = re.split(r",(?![^()]*\))", value) if isinstance(value, str) else value
+    items = _separated(value) if isinstance(value, str) else value
     return tuple(item.strip() for item in items if item.strip())
+
+
+def _separated(text: str) -> list[str]:
+    """Linear in the text. A parenthesis without its other half is like any other character."""
+    opened: list[int] = []
+    matched: set[int] = set()
+    for i, char in enumerate(text):
+        if char == "(":
+            opened.append(i)
+        elif char == ")" and opened:
+            matched |= {opened.pop(), i}
+    items, start, depth = [], 0, 0
+    for i, char in enumerate(text):
+        if i in matched:
+            depth += 1 if char == "(" else -1
+        elif char == "," and depth == 0:
+            items.append(text[start:i])
+            start = i + 1
+    return [*items, text[start:]]
