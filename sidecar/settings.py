@@ -12,7 +12,7 @@ import re
 import sys
 import tomllib
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -212,6 +212,21 @@ def check(layer: Mapping[str, Any], *, source: str, session: bool = False) -> La
     except msgspec.ValidationError as error:
         raise _explain(layer, str(error), source) from None
     return dict(layer)
+
+
+def known_part(layer: Mapping[str, Any], above: Sequence[str] = ()) -> Layer:
+    """The entries of a stored layer that are valid here. What another version wrote and this one does not know or allow
+    is left out, each by itself."""
+    out: Layer = {}
+    for name, value in layer.items():
+        path = [*above, name]
+        if not _fails(path, value):
+            out[name] = value
+        elif isinstance(value, Mapping):
+            inner = known_part(value, path)
+            if inner and not _fails(path, inner):
+                out[name] = inner
+    return out
 
 
 def _explain(layer: Mapping[str, Any], text: str, source: str) -> Fault:

@@ -101,14 +101,17 @@ def _row(line: int, record: dict[str, Any]) -> str:
     text = msgspec.json.encode(rest).decode()
     if len(text) > SHOWN_CHARS:
         text = text[: SHOWN_CHARS - 1] + "…"
-    return f"{line:>7}  {clock(record.get('time'))}  {record.get('type', '?'):<26} {text}"
+    return f"{line:>7}  {clock(record.get('time'))}  {record.get('type', '?')!s:<26} {text}"
 
 
 def clock(ms: object) -> str:
-    """A time as a person reads it, in UTC."""
-    if not isinstance(ms, int):
-        return "-" * 19
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    """A time as a person reads it, in UTC; dashes for what is none that a calendar has."""
+    if isinstance(ms, int):
+        try:
+            return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        except (ValueError, OverflowError, OSError):
+            pass
+    return "-" * 19
 
 
 def verify_logs(args: argparse.Namespace) -> int:

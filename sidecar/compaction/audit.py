@@ -36,7 +36,6 @@ from record_store.threads import blocking
 from sidecar import settings as s
 from sidecar.compaction import landing, regions, summary_prompt, triggers
 from sidecar.compaction.policy import Policy, resolve_compaction_policy
-from sidecar.errors import Fault
 from sidecar.providers.port import FALLBACK_WINDOW
 from sidecar.tokens import rough
 
@@ -318,11 +317,8 @@ def _unlike(request: r.LlmRequest, near: _Sent) -> str | None:
 
 
 def _settings(state: State) -> s.Settings:
-    """What the session configured; the usual values for what it did not, or where that cannot be read."""
-    try:
-        return s.effective(s.check(state.config, source="the log", session=True))
-    except Fault:
-        return s.Settings()
+    """What the session configured; the usual values for what it did not, or what cannot be read."""
+    return s.effective(s.known_part(state.config))
 
 
 def _policy_at(state: State, start: r.CompactionStart) -> Policy:

@@ -37,7 +37,19 @@ class Layers:
         return layer
 
     def settings(self, session: Mapping[str, Any]) -> s.Settings:
-        return s.effective(self._file, self._environment, self._process, session)
+        """What holds in a session with this stored configuration, as far as this version knows it."""
+        try:
+            return s.effective(self._file, self._environment, self._process, session)
+        except msgspec.ValidationError:
+            return s.effective(self._file, self._environment, self._process, s.known_part(session))
+
+    def changed(self, stored: Mapping[str, Any], change: Mapping[str, Any]) -> s.Layer:
+        """A session's stored configuration with a change, which must be valid. What another version wrote into it
+        stays, unless it is changed. Raises `config_invalid`."""
+        known = self.check(s.merge(s.known_part(stored), change))
+        changed = s.merge(stored, change)
+        changed.pop("mcp", None)  # its secrets are found where this version knows them to be
+        return changed | ({"mcp": known["mcp"]} if "mcp" in known else {})
 
     def set_process(self, values: Mapping[str, Any]) -> None:
         """Adds to the process's own layer; all of it or nothing."""
@@ -52,7 +64,7 @@ class Layers:
             "file": self._file,
             "environment": self._environment,
             "process": self._process,
-            "session": session or {},
+            "session": s.known_part(session or {}),
         }
         effective = self.settings(session or {})
         keys = [key] if key is not None else list(leaf_keys(msgspec.to_builtins(effective)))

@@ -34,7 +34,6 @@ from sidecar.sessions.ports import Client
 from sidecar.sessions.seeding import Seeding
 from sidecar.sessions.subagents import SubAgents
 from sidecar.sessions.turns import Turns
-from sidecar.settings import merge
 from sidecar.store_errors import store_fault
 from sidecar.tools.port import ToolContext
 
@@ -314,7 +313,7 @@ class Session:
         merged = None
         settings = self.main.agent.settings
         if config is not None:
-            merged = services.layers.check(merge(self.state.config, config))
+            merged = services.layers.changed(self.state.config, config)
             settings = services.layers.settings(merged)
             policy_of(settings.approval, self.state.cwd)
         if model is not None:

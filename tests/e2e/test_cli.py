@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.fake_llm import FakeLLM, Reply, call
-from tests.support.log_editor import edit
+from tests.support.log_editor import edit, lines_of, sealed
 from tests.support.running import KEPT, ROOT
 
 KEY = "sk-test-0123456789abcdefSECRET"
@@ -384,3 +384,13 @@ def test_output_into_a_pipe_is_utf8_in_every_locale(shell: Shell) -> None:
     ascii_only = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     for command in (["record", "show", made], ["record", "show", made, "--json"], ["sessions"]):
         assert "wörds 漢字" in shell(*command, env=ascii_only)[0]
+
+
+@pytest.mark.parametrize("time", [10**18, -(10**18), 2**80, True, None, "now"])
+def test_a_time_that_no_calendar_has_is_shown_as_none(shell: Shell, time: Any) -> None:
+    made = json.loads(shell("run", "timeless", "--output", "json")[0])["session_id"]
+    wire = shell.wire(made)
+    seq = len(lines_of(wire)) + 1
+    wire.write_bytes(wire.read_bytes() + sealed({"type": "from.the.future", "time": time}, seq) + b"\n")
+    out, _ = shell("record", "show", made)
+    assert out.splitlines()[-1].split()[-2:] == ["from.the.future", "{}"]

@@ -15,6 +15,7 @@ import anyio
 import pytest
 
 from protocol.messages import TextPart
+from sidecar.client.errors import SidecarError
 from sidecar.client.host import HostCall, host_tool
 from tests.e2e.test_event_log import context, look, made, picture, script
 from tests.support.fake_llm import FakeLLM, Gate, Reply
@@ -279,6 +280,40 @@ async def test_what_newer_versions_write_is_kept_quietly(tmp_path: Path, stored:
             assert [(r.line, r.record["x"]) for r in rows] == [(count + 1, {"deep": [1]})]
             await sidecar.client.chat.run(sid, "more")
             assert wire.read_bytes().startswith(data)
+
+
+@pytest.mark.parametrize(
+    "newer",
+    [
+        {"tools": {"builtin": "everything", "newer": 1}, "compaction": {"soft_ratio": 0.4, "preset": "better"}},
+        {"tools": True, "compaction": {"soft_ratio": 0.4, "trigger": [1]}, "mcp": 5, "newer": {"x": [1]}},
+    ],
+)
+async def test_settings_that_only_another_version_knows_are_left_out_and_kept(
+    tmp_path: Path, stored: dict[str, Any], newer: dict[str, Any]
+) -> None:
+    with FakeLLM(script) as llm:
+        sid, wire = await a_copy(stored, llm, tmp_path)
+        drop_checkpoint(wire)
+        changed = sealed({"type": "config.update", "time": 5, "config": newer}, len(lines_of(wire)) + 1)
+        wire.write_bytes(wire.read_bytes() + changed + b"\n")
+        async with running_sidecar(llm=llm, home=tmp_path) as sidecar:
+            client = sidecar.client
+            assert await client.call("agent.context.get", {"session_id": sid})
+            values = (await client.call("config.get", {"session_id": sid}))["values"]
+            assert values["compaction.soft_ratio"] == {"value": 0.4, "source": "session"}
+            assert values["tools.builtin"] == {"value": "none", "source": "default"}
+            found = await client.sessions.resume(sid)
+            assert (list(found.recovered), found.session.tools_builtin) == ([], "none")
+            assert (await client.chat.run(sid, "more")).stop_reason == "end_turn"
+            with pytest.raises(SidecarError) as refused:
+                await client.sessions.configure(sid, config={"newer": {"x": 1}})
+            assert refused.value.reason == "config_invalid"
+            await client.sessions.configure(sid, config={"compaction": {"soft_ratio": 0.3}})
+            stays = json.loads(json.dumps(newer))
+            stays["compaction"]["soft_ratio"] = 0.3
+            stays.pop("mcp", None)
+            assert of_type(sidecar.records(sid), "config.update")[-1]["config"] == stays
 
 
 async def test_the_checkpoint_changes_no_message(tmp_path: Path) -> None:
