@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from anyio import to_thread
@@ -12,8 +14,9 @@ from protocol.messages import JsonObject, ToolSpec
 from sidecar.tools.confine import Confinement
 from sidecar.tools.files import Stop
 from sidecar.tools.port import Preview, Tool, ToolContext, ToolOutcome
-from sidecar.tools.refusal import Refused
+from sidecar.tools.refusal import Refused, from_os
 from sidecar.tools.text import clean
+from sidecar.tools.textfile import SAMPLE, binary, sniff
 
 T = TypeVar("T")
 
@@ -72,6 +75,26 @@ def touches(argument: str, default: str | None = None) -> Callable[[ToolContext,
             return None
 
     return key
+
+
+async def from_editor(context: ToolContext, place: Confinement, real: str) -> str | None:
+    """The text of a file as the host's editor has it; None: read the disk. What lies there as something else than a
+    text file is refused before the editor is asked."""
+    if context.files is None:
+        return None
+    await blocking(lambda _: _refuse_no_text(place, real))
+    return await context.files.read_text(Path(real))
+
+
+def _refuse_no_text(place: Confinement, real: str) -> None:
+    if not os.path.lexists(real):
+        return
+    try:
+        with place.file(real) as fd:
+            if sniff(os.read(fd, SAMPLE)) is None:
+                raise binary(place.shown(real))
+    except OSError as error:
+        raise from_os(error, place.shown(real)) from None
 
 
 async def blocking(work: Callable[[Stop], T]) -> T:

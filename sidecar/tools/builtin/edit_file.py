@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sidecar.tools import files, textfile
-from sidecar.tools.builtin.common import PATH, blocking, builtin, confinement, touches
+from sidecar.tools.builtin.common import PATH, blocking, builtin, confinement, from_editor, touches
 from sidecar.tools.builtin.diffs import diff_of, unified
 from sidecar.tools.builtin.read_file import must_exist
 from sidecar.tools.confine import Confinement
@@ -25,7 +25,7 @@ async def edit_file(
     place = confinement(context)
     real = place.resolve(path)
     name = place.shown(real)
-    open_text = await context.files.read_text(Path(real)) if context.files is not None else None
+    open_text = await from_editor(context, place, real)
     if context.files is not None and open_text is not None:
         edited = edit(open_text, old_text, new_text, replace_all=replace_all, name=name)
         if await context.files.write_text(Path(real), edited.text):
@@ -57,16 +57,17 @@ def _outcome(real: str, name: str, old: str, edited: Edited, old_text: str, new_
 
 async def _preview(context: ToolContext, arguments: dict[str, Any]) -> str | None:
     place = confinement(context)
-
-    def compare(_: Stop) -> str:
+    every = bool(arguments.get("replace_all", False))
+    try:
         real = place.resolve(arguments["path"])
         name = place.shown(real)
-        text = _load(place, real)[1]
-        every = bool(arguments.get("replace_all", False))
-        edited = edit(text.text, arguments["old_text"], arguments["new_text"], replace_all=every, name=name)
-        return unified(name, text.text, edited.text)
+        open_text = await from_editor(context, place, real)
 
-    try:
+        def compare(_: Stop) -> str:
+            text = _load(place, real)[1].text if open_text is None else open_text
+            edited = edit(text, arguments["old_text"], arguments["new_text"], replace_all=every, name=name)
+            return unified(name, text, edited.text)
+
         return await blocking(compare)
     except Refused as refusal:
         return str(refusal)

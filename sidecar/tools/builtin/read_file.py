@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from pathlib import Path
 
-from sidecar.tools.builtin.common import PATH, blocking, builtin, confinement, touches
+from sidecar.tools.builtin.common import PATH, blocking, builtin, confinement, from_editor, touches
 from sidecar.tools.confine import Confinement
 from sidecar.tools.files import Stop
 from sidecar.tools.port import ToolContext, ToolOutcome
@@ -27,7 +26,7 @@ async def read_file(context: ToolContext, path: str, offset: int = 1, limit: int
     real = place.resolve(path)
     name = place.shown(real)
     budget = context.settings.spill_bytes - min(ROOM_FOR_NOTES, context.settings.spill_bytes // 4)
-    open_text = await context.files.read_text(Path(real)) if context.files is not None else None
+    open_text = await from_editor(context, place, real)
     if open_text is not None:
         part = slice_text(open_text, first=offset, count=limit, budget=budget)
     else:

@@ -7,7 +7,7 @@ from typing import Any
 
 from protocol.messages import JsonObject
 from sidecar.tools import files, textfile
-from sidecar.tools.builtin.common import PATH, blocking, builtin, confinement, touches
+from sidecar.tools.builtin.common import PATH, blocking, builtin, confinement, from_editor, touches
 from sidecar.tools.builtin.diffs import diff_of, unified
 from sidecar.tools.confine import Confinement
 from sidecar.tools.files import Stop
@@ -22,9 +22,10 @@ async def write_file(context: ToolContext, path: str, content: str) -> ToolOutco
     place = confinement(context)
     real = place.resolve(path)
     if context.files is not None:
-        open_text = await context.files.read_text(Path(real))
-        if await context.files.write_text(Path(real), content):
-            return _outcome(place, real, content, open_text)
+        kept = await _kept(context, place, real)
+        text = content if kept is None else _in_style_of(kept, content)
+        if await context.files.write_text(Path(real), text):
+            return _outcome(place, real, text, None if kept is None else kept.text)
 
     def write(stop: Stop) -> tuple[str | None, str]:
         before, old = _existing(place, real)
@@ -35,6 +36,15 @@ async def write_file(context: ToolContext, path: str, content: str) -> ToolOutco
 
     old, new = await blocking(write)
     return _outcome(place, real, new, old)
+
+
+async def _kept(context: ToolContext, place: Confinement, real: str) -> textfile.Text | None:
+    """What would be replaced: the editor's text, else the file's; None if there is none."""
+    open_text = await from_editor(context, place, real)
+    if open_text is not None:
+        return textfile.Text(open_text, textfile.Encoding())
+    _, text = await blocking(lambda _: _existing(place, real))
+    return text
 
 
 def _existing(place: Confinement, real: str) -> tuple[files.Snapshot | None, textfile.Text | None]:
@@ -68,7 +78,7 @@ async def _preview(context: ToolContext, arguments: dict[str, Any]) -> str | Non
     content = str(arguments["content"])
     try:
         real = place.resolve(arguments["path"])
-        _, old = await blocking(lambda _: _existing(place, real))
+        old = await _kept(context, place, real)
     except Refused as refusal:
         return str(refusal)
     return unified(place.shown(real), "" if old is None else old.text, content)

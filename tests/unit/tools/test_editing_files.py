@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 from pathlib import Path
+from typing import ClassVar
 
 import anyio
 import pytest
@@ -225,6 +226,62 @@ async def test_an_editor_writes_what_it_has_open(tmp_path: Path) -> None:
     assert (tmp_path / "open.txt").read_text() == "saved\n"
     await good(context, "edit_file", path="other.txt", old_text="one", new_text="two")
     assert (tmp_path / "other.txt").read_text() == "two\n"
+
+
+async def test_what_an_editor_writes_keeps_the_line_ends_too(tmp_path: Path) -> None:
+    class Editor:
+        written: ClassVar[list[str]] = []
+
+        async def read_text(self, path: Path) -> str | None:
+            return "unsaved\r\n" if path.name == "open.txt" else None
+
+        async def write_text(self, path: Path, text: str) -> bool:
+            self.written.append(text)
+            return True
+
+    (tmp_path / "closed.txt").write_bytes(b"saved\r\n")
+    context = context_in(tmp_path, files=Editor())
+    for name in ("open.txt", "closed.txt", "new.txt"):
+        await good(context, "write_file", path=name, content="one\ntwo\n")
+    assert Editor.written == ["one\r\ntwo\r\n", "one\r\ntwo\r\n", "one\ntwo\n"]
+
+
+async def test_a_preview_shows_what_would_change_in_the_editor(tmp_path: Path) -> None:
+    class Editor:
+        async def read_text(self, path: Path) -> str | None:
+            return "unsaved one\n"
+
+        async def write_text(self, path: Path, text: str) -> bool:
+            return True
+
+    (tmp_path / "a").write_text("saved\n")
+    context = context_in(tmp_path, files=Editor())
+    for name, more in (
+        ("edit_file", {"old_text": "one", "new_text": "two"}),
+        ("write_file", {"content": "unsaved two\n"}),
+    ):
+        preview = TOOLS[name].preview
+        assert preview is not None
+        shown = await preview(context, {"path": "a", **more}) or ""
+        assert "-unsaved one\n+unsaved two" in shown, shown
+
+
+async def test_an_editor_is_not_asked_for_what_is_no_text(tmp_path: Path) -> None:
+    class Editor:
+        async def read_text(self, path: Path) -> str | None:
+            raise AssertionError(path)
+
+        async def write_text(self, path: Path, text: str) -> bool:
+            raise AssertionError(path)
+
+    (tmp_path / "binary").write_bytes(b"\0\1\2" * 100)
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    context = context_in(tmp_path, files=Editor())
+    for path, why in (("binary", "is a binary file"), ("fifo", "is a fifo"), ("folder", "is a directory")):
+        assert why in await bad(context, "read_file", path=path)
+        assert why in await bad(context, "write_file", path=path, content="x")
+        assert why in await bad(context, "edit_file", path=path, old_text="a", new_text="b")
 
 
 async def test_previews_show_what_would_change(tmp_path: Path) -> None:
