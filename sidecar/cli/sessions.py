@@ -12,6 +12,7 @@ from protocol.info import SessionInfo
 from record_store.local import LocalStore
 from sidecar.cli.records import clock
 from sidecar.cli.store import read, session, writing_to
+from sidecar.tools.text import printable
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -60,7 +61,7 @@ def list_sessions(args: argparse.Namespace) -> int:
         print(msgspec.json.format(msgspec.json.encode(sessions), indent=2).decode())
         return 0
     for s in sessions:
-        print(f"{s.session_id}  {clock(s.updated_at)}  {s.turns:>4} turns  {s.state:<7}  {s.title or '-'}")
+        print(f"{s.session_id}  {clock(s.updated_at)}  {s.turns:>4} turns  {s.state:<7}  {printable(s.title) or '-'}")
     if not sessions:
         print("no sessions yet", file=sys.stderr)
     return 0

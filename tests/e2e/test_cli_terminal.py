@@ -84,3 +84,12 @@ def test_what_is_not_shown_is_counted() -> None:
     with FakeLLM(obedient) as llm, a_place(llm) as place:
         seen = at_a_terminal(place, ("run_command", {"command": "true " + " " * 3000 + "; touch made"}), b"n\n")
         assert "characters more]" in seen
+
+
+def test_a_title_is_listed_on_one_line_as_plain_text() -> None:
+    with FakeLLM() as llm, a_place(llm) as place:
+        for arguments in (("run", "words\x1b[2J and\ta bell\x07"), ("sessions",)):
+            done = subprocess.run(
+                place.command(*arguments), env=place.env, cwd=place.work, capture_output=True, text=True, check=True
+            )
+        assert done.stdout.endswith("words\\x1b[2J and\\x09a bell\\x07\n")
