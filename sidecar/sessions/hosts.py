@@ -64,22 +64,23 @@ class Hosts:
         self.ever_approves |= client.can_approve
         self.ever_answers |= client.can_answer
         self._here[client.id] = client
-        self._send_open(client)
+        self._send_open()
 
-    def _send_open(self, client: Client) -> None:
+    def _send_open(self) -> None:
+        """Sends what is open to those that can answer it now and do not have it yet."""
         for request in tuple(self._open.values()):
-            if request.send is None or client.id in request.asked or not request.may_answer(client):
-                continue
-            if request.method == "tool.call" and request.asked:
-                # Another one is running it; it must not be run twice.
-                continue
-            request.send(client)
+            for client in self._candidates(request.method, request.may_answer):
+                if request.method == "tool.call" and request.asked:
+                    break  # one is running it; it must not be run twice
+                if request.send is not None and client.id not in request.asked:
+                    request.send(client)
 
     def gone(self, client_id: str) -> None:
         self._here.pop(client_id, None)
         for request in self._open.values():
             request.asked.pop(client_id, None)
             request.wake()
+        self._send_open()
 
     # -- tools
 
@@ -90,9 +91,7 @@ class Hosts:
         self._here[client.id] = client
         kept = [t for t in known if t.name not in mine and self._is_of_another(t.name, client)]
         self._owners = {t.name: self._owners[t.name] for t in kept} | dict.fromkeys(mine, client.id)
-        if client.id in self._hub.clients:
-            # Calls that wait for a host which went can be answered by this one now.
-            self._send_open(client)
+        self._send_open()  # calls that wait for a host which went can be answered by this one now
         return tuple(sorted([*kept, *mine.values()], key=lambda t: t.name))
 
     def _is_of_another(self, name: str, client: Client) -> bool:
@@ -104,7 +103,7 @@ class Hosts:
         return tuple(t for t in tools if self._owners.get(t.name) == client_id)
 
     async def call_tool(self, params: Any, *, name: str, timeout_s: float, wait_s: float) -> Answer:
-        """Asks the client that brought the tool; waits `wait_s` for it while it is away."""
+        """Asks the client that brought the tool, attached or not; waits `wait_s` for it while it is away."""
         return await self._ask(
             "tool.call",
             params,
@@ -129,7 +128,7 @@ class Hosts:
         self, method: str, params: Any, lends: Callable[[Client], bool], *, timeout_s: float
     ) -> Answer | None:
         """Asks the first client that lends what is needed; None when none is here."""
-        lender = next(self._candidates(lends), None)
+        lender = next(self._candidates(method, lends), None)
         if lender is None:
             return None
         return await self._ask(method, params, lambda c: c.id == lender.id, timeout_s=timeout_s, away_s=0)
@@ -154,7 +153,7 @@ class Hosts:
             with anyio.move_on_after(timeout_s):
                 async with task_group() as group:
                     request.send = lambda client: self._send(group, request, client)
-                    for client in self._candidates(may_answer):
+                    for client in self._candidates(method, may_answer):
                         request.send(client)
                     answer = await self._first(request, away_s)
                     request.send = None
@@ -165,8 +164,10 @@ class Hosts:
             del self._open[request.request_id]
             self._resolved(request, reason, on_cancel)
 
-    def _candidates(self, may_answer: Callable[[Client], bool]) -> Iterator[Client]:
-        return (c for c in tuple(self._hub.clients.values()) if not c.closed and may_answer(c))
+    def _candidates(self, method: str, may_answer: Callable[[Client], bool]) -> Iterator[Client]:
+        """Those that are attached; a tool may have been brought by one that is not."""
+        present = self._here if method == "tool.call" else self._hub.clients
+        return (c for c in tuple(present.values()) if not c.closed and may_answer(c))
 
     def _send(self, group: Any, request: _Open, client: Client) -> None:
         request.asked[client.id] = client

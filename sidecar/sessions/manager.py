@@ -225,6 +225,7 @@ class SessionManager:
             try:
                 opened = await services.store.fork(session_id, name, upto, metadata, copied)
             except StoreError as error:
+                await self.stored(session_id)  # it may have been deleted meanwhile
                 raise store_fault(error, session_id) from error
             if origin is not None:
                 slot.secrets = origin.secrets.copy()

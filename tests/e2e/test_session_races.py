@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -309,3 +310,41 @@ def test_a_cancel_ends_a_compaction_that_only_measures_yet(tmp_path: Path) -> No
             time.sleep(0.4)
         assert not llm.requests
         assert state(talk, session) == "idle"
+
+
+def test_a_host_that_brings_a_tool_runs_it_attached_or_not() -> None:
+    with two_hosts() as (one, two, folder):
+        session = one.create(folder, builtin="none")
+        two.handlers["tool.call"] = lambda params: {"content": "from two"}
+        two.call("agent.session.configure", {"session_id": session, "tools": [{"name": "tool", **TOOL}]})
+        assert one.one(session, "tool", {}).text == "from two"
+        assert not two.notified("agent.chat.event")
+
+
+def test_an_open_call_goes_to_the_new_owner_of_its_tool_when_the_old_one_leaves() -> None:
+    with two_hosts() as (one, two, folder):
+        tools = [{"name": "tool", **TOOL}]
+        session = one.create(folder, builtin="none", tools=tools)
+        two.call("agent.session.resume", {"session_id": session})
+        turn = two.ask(session, ("tool", {}))
+        asked = one.wait_asked("tool.call")
+        two.call("agent.session.configure", {"session_id": session, "tools": tools})
+        assert not two.asked("tool.call")
+        one.socket.shutdown(socket.SHUT_RDWR)
+        again = two.wait_asked("tool.call")
+        assert again == asked
+        two.answer(again, {"content": "from two"})
+        assert ended(two, turn)["stop_reason"] == "end_turn"
+        assert [r.text for r in two.results(session)] == ["from two"]
+
+
+def test_a_fork_of_a_session_that_is_being_deleted_is_whole_or_finds_none() -> None:
+    with talking() as (talk, _, folder):
+        for n in range(20):
+            session = talk.create(folder, session_id=f"going-{n}")
+            delete = talk.start("agent.session.delete", {"session_id": session})
+            forks = [talk.start("agent.session.fork", {"session_id": session}) for _ in range(3)]
+            assert talk.reply(delete)["result"] == {}
+            for call_id in forks:
+                frame = talk.reply(call_id)
+                assert "result" in frame or reason(frame) == "session_not_found", frame
