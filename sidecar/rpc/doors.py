@@ -32,10 +32,11 @@ class Doors:
         try:
             if listen.tcp:
                 self._choose_token(listen.token_file)
-            for path in listen.sockets:
-                self.listeners.append(listen_unix(path))
             for address in listen.tcp:
                 self.listeners.append(listen_tcp(address, allow_remote=listen.allow_remote))
+            # Last, because a supervisor may wait for the path: then all doors are open. They are told of first.
+            for number, path in enumerate(listen.sockets):
+                self.listeners.insert(number, listen_unix(path))
         except BaseException:
             self.close()
             raise

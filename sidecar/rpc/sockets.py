@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import os
+import secrets
 import socket
 import stat
 import struct
@@ -76,14 +77,35 @@ def listen_unix(path_text: str) -> Listener:
         _clear_dead_socket(path)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            listening.bind(str(path))
-            os.chmod(path, 0o600)
-            listening.listen(BACKLOG)
+            _listen_at(listening, path)
         except OSError as error:
             listening.close()
             raise _cannot_listen(str(path), error, "choose a shorter path in a directory of your own") from None
     listening.setblocking(False)
     return Listener("socket", str(path), listening, _identity(str(path)))
+
+
+def _listen_at(listening: socket.socket, path: Path) -> None:
+    """The path appears when the socket listens already: who waited for it is not refused. Where no second name fits
+    into its directory (the system limits the length), it appears a moment earlier."""
+    # At least as long as the name itself: what is too long for the system is refused here.
+    size = max(5, len(os.fsencode(path.name)))
+    aside = path.with_name("." + secrets.token_hex(size)[: size - 1])
+    try:
+        listening.bind(str(aside))
+    except OSError:
+        listening.bind(str(path))
+        aside = path
+    try:
+        os.chmod(aside, 0o600)
+        listening.listen(BACKLOG)
+        if aside != path:
+            if os.path.lexists(path):
+                raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+            os.rename(aside, path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def _check_directory(directory: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,46 @@ def test_socket_and_missing_directories_are_for_the_owner_alone_and_leave_with_t
         host.process.terminate()
         assert host.exit_code() == 0
         assert not path.exists()
+
+
+def test_who_waits_for_the_path_finds_all_doors_open(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "token").write_text("t0ken")
+    for number in range(5):
+        path = tmp_path / f"{number}.sock"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        tcp = ("--tcp", f"127.0.0.1:{port}", "--token-file", str(tmp_path / "token"))
+        with RawHost("--socket", str(path), *tcp) as host:
+            end = time.monotonic() + PATIENCE_S
+            while not path.exists():
+                assert time.monotonic() < end, host.stderr
+            socket.create_connection(("127.0.0.1", port)).close()
+            with SocketHost(str(path)) as client:
+                assert client.call("system.ping")["ok"]
+            host.process.terminate()
+            assert host.exit_code() == 0
+        assert not [p for p in tmp_path.iterdir() if p.name != "token"]
+
+
+def test_a_path_of_the_greatest_length_is_a_socket_too(tmp_path: Path) -> None:
+    folder = tmp_path / ("d" * (104 - len(str(tmp_path))))
+    path = folder / "s"
+    with RawHost("--socket", str(path)), SocketHost(wait_for(path)) as client:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert client.call("system.ping")["ok"]
+
+
+def wait_for(path: Path) -> str:
+    """The path, once a socket listens there."""
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
+            probe.connect(str(path))
+            return str(path)
+        time.sleep(0.01)
+    raise TimeoutError(path)
 
 
 def test_places_that_are_not_safe_or_not_free_are_left_alone(tmp_path: Path) -> None:
