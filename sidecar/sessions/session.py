@@ -431,6 +431,7 @@ class Session:
 
     def _turn_ended(self) -> None:
         self.touch()
+        self.desk.services.calibration.save()
         self.desk.tasks.spawn(self._save, "save_info")
 
     async def _save(self) -> None:

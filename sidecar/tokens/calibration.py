@@ -19,6 +19,9 @@ SMALLEST = 256
 WEIGHT = 0.1
 """Share of a new observation once there are ten; before, all observations count the same."""
 
+NOTICEABLE = 0.01
+"""A factor that has moved by less since it was stored is not worth a write."""
+
 MAX_MODELS = 1_000
 
 VERSION = 1
@@ -57,13 +60,14 @@ def decoded(raw: bytes) -> dict[str, Factor]:
 class FileCalibration:
     """The `Calibration` in a JSON file. A file that is missing or damaged is none; it is made anew at the next save.
 
-    `observe` only changes memory; who owns the process calls `save` when a session goes to rest and at the end.
+    `observe` only changes memory; `save` is called when a turn has ended and at the end of the process.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._changed: set[str] = set()
         self._factors = self._read()
+        self._stored = {name: known.factor for name, known in self._factors.items()}
+        self._changed: set[str] = set()
 
     def factor(self, model: str) -> float:
         known = self._factors.get(model)
@@ -72,15 +76,17 @@ class FileCalibration:
     def observe(self, model: str, *, estimated: int, observed: int) -> None:
         if estimated < SMALLEST or observed <= 0:
             return
-        self._factors[model] = smoothed(self._factors.pop(model, None), estimated, observed)
-        self._changed.add(model)
+        now = self._factors[model] = smoothed(self._factors.pop(model, None), estimated, observed)
+        if abs(now.factor - self._stored.get(model, 1.0)) >= NOTICEABLE:
+            self._changed.add(model)
         while len(self._factors) > MAX_MODELS:
             self._changed.discard(oldest := next(iter(self._factors)))
+            self._stored.pop(oldest, None)
             del self._factors[oldest]
 
     def save(self) -> None:
-        """Writes what has changed, atomically, over what another process may have written since. Never raises: what
-        is lost is learned again. Takes well under a millisecond (no sync)."""
+        """Writes what has changed noticeably, atomically, over what another process may have written since. Never
+        raises: what is lost is learned again. Takes well under a millisecond (no sync)."""
         if not self._changed:
             return
         merged = self._read() | {name: self._factors[name] for name in self._changed}
@@ -96,6 +102,7 @@ class FileCalibration:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
             return
+        self._stored |= {name: self._factors[name].factor for name in self._changed}
         self._changed.clear()
 
     def _read(self) -> dict[str, Factor]:

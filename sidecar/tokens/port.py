@@ -59,3 +59,7 @@ class Calibration(Protocol):
     def observe(self, model: str, *, estimated: int, observed: int) -> None:
         """A request whose raw estimate was `estimated` was counted as `observed` prompt tokens by the provider."""
         ...
+
+    def save(self) -> None:
+        """Keeps what was learned for the next process; next to nothing when little has changed. Never raises."""
+        ...

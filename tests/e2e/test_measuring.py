@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import anyio
 import pytest
 
 from protocol import events as e
@@ -382,6 +383,24 @@ async def test_a_learned_window_is_kept(dialect: str) -> None:
                 await second.client.sessions.configure(session.session_id, model=f"{dialect}/other")
                 info = await second.client.context.get(session.session_id)
                 assert info.window_source == "fallback"
+
+
+async def test_what_was_learned_of_a_model_survives_a_kill(dialect: str) -> None:
+    """After a rewrite `used` is an estimate, and the model's factor is in it."""
+    with anyio.fail_after(60), FakeLLM(sequence(Reply("a", prompt_tokens=4_000, completion_tokens=10))) as llm:
+        async with running_sidecar(llm=llm, model=f"{dialect}/fake-model") as sidecar:
+            session = await sidecar.client.sessions.create(cwd=str(sidecar.work))
+            for text in ("hello " * 2_000, "again"):
+                await sidecar.client.chat.run(session.session_id, text)
+            await sidecar.client.chat.undo(session.session_id)
+            used = (await sidecar.client.context.get(session.session_id)).used
+            home = sidecar.home
+            await sidecar.kill()
+            async with running_sidecar(llm=llm, home=home, model=f"{dialect}/fake-model") as second:
+                await second.client.sessions.resume(session.session_id)
+                # It is rough until the vocabulary is there.
+                while abs((await second.client.context.get(session.session_id)).used - used) > used // 50:
+                    await anyio.sleep(0.05)
 
 
 # ---------------------------------------------------------------- output limits

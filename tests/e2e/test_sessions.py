@@ -45,6 +45,7 @@ async def test_list_pages_newest_first_and_knows_directories(tmp_path: Path) -> 
                 found += [s.session_id for s in page.sessions]
             assert found == ids[::-1]
             mine = await sessions.list(cwd=str(tmp_path))
+            assert await sessions.list(cwd=f"{tmp_path}/") == mine
             assert [s.session_id for s in mine.sessions] == [ids[4], ids[2], ids[0]]
             # A turn makes the oldest the newest.
             await sidecar.client.chat.run(ids[0], "hello")

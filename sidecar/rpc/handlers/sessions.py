@@ -80,7 +80,8 @@ class SessionHandlers:
         return SessionResult(session=await self._manager.info(p.session_id))
 
     async def list(self, peer: Peer, p: ListParams) -> ListResult:
-        sessions, cursor = await self._manager.page(cwd=p.cwd, limit=p.limit, cursor=p.cursor)
+        cwd = _plain(p.cwd) if p.cwd is not None else None
+        sessions, cursor = await self._manager.page(cwd=cwd, limit=p.limit, cursor=p.cursor)
         return ListResult(sessions=sessions, next_cursor=cursor)
 
     async def configure(self, peer: Peer, p: ConfigureParams) -> SessionResult:
@@ -131,6 +132,11 @@ def _distinct(tools: Sequence[ToolSpec] | None) -> Sequence[ToolSpec] | None:
             raise Fault("invalid_params", f"{where}.timeout_s must be more than 0", path=f"{where}.timeout_s")
         seen.add(tool.name)
     return tools
+
+
+def _plain(cwd: str) -> str:
+    """As `create` writes it, whether it is there or not."""
+    return str(Path(cwd).expanduser())
 
 
 def working_directory(cwd: str | None) -> str:

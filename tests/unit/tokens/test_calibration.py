@@ -69,6 +69,21 @@ def test_a_damaged_file_is_none_and_is_replaced(tmp_path: Path, raw: bytes) -> N
     assert FileCalibration(path).factor(MODEL) == pytest.approx(1.1)
 
 
+def test_what_has_hardly_moved_is_not_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "calibration.json"
+    calibration = FileCalibration(path)
+    calibration.observe(MODEL, estimated=1_000, observed=1_005)
+    calibration.save()
+    assert not path.exists()
+    calibration.observe(MODEL, estimated=1_000, observed=1_200)
+    calibration.save()
+    written = path.stat().st_mtime_ns
+    for _ in range(5):
+        calibration.observe(MODEL, estimated=10_000, observed=round(10_000 * calibration.factor(MODEL)))
+        calibration.save()
+    assert path.stat().st_mtime_ns == written
+
+
 def test_two_processes_keep_each_others_models(tmp_path: Path) -> None:
     path = tmp_path / "calibration.json"
     one, two = FileCalibration(path), FileCalibration(path)
