@@ -169,9 +169,10 @@ def _metadata(s: State, x: r.Metadata, line: int) -> None:
 
 
 def _forked(s: State) -> None:
-    """The copied past is over: what was under way in the source is not under way here."""
+    """The copied past is over: what was under way or allowed in the source is not so here."""
     s.fork_line = 0
     s.pending.clear()
+    s.grants.clear()
     s.bracket = None
 
 

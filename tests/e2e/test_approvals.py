@@ -139,6 +139,9 @@ def test_a_grant_is_for_its_tool_and_its_session_and_stays_over_resume(tmp_path:
         other = talk.create(work, config=config)
         talk.do(other, COMMAND)
         assert len(talk.asked("approval.request")) == 3
+        fork = talk.call("agent.session.fork", {"session_id": session})["session"]["session_id"]
+        talk.do(fork, COMMAND)
+        assert len(talk.asked("approval.request")) == 4
         cwd = str(work)
         talk.process.kill()
         talk.process.wait()
