@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -46,6 +46,12 @@ _CREDENTIAL = re.compile(
     r"authorization|cookie|token|secret|password|credential|api[-_]?key|auth[-_]?key", re.IGNORECASE
 )
 
+_CREDENTIAL_FIELD = re.compile(
+    r"(.*[-_])?(api[-_]?key|authorization|(access|api|auth|bearer)[-_]?token|secret|password|credentials?)",
+    re.IGNORECASE,
+)
+"""A field of a request's body: `max_tokens` and `eos_token` are none."""
+
 
 def check_no_credentials(rows: Mapping[str, Any]) -> None:
     """Raises `config_invalid` for a credential in a session's own provider rows: they are kept in its log."""
@@ -53,6 +59,7 @@ def check_no_credentials(rows: Mapping[str, Any]) -> None:
         carried = [f"headers.{h}" for h in row.get("headers", ()) if _CREDENTIAL.search(h)]
         if secrets_in(row.get("base_url") or ""):
             carried.append("base_url")
+        carried += [f"quirks.{place}" for place in _credential_fields(row.get("quirks", {}))]
         if carried:
             key = f"providers.{name}.{carried[0]}"
             raise Fault(
@@ -61,6 +68,14 @@ def check_no_credentials(rows: Mapping[str, Any]) -> None:
                 hint="name a variable of the daemon's environment in api_key_env, or set it in config.toml",
                 key=key,
             )
+
+
+def _credential_fields(fields: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in fields.items():
+        if _CREDENTIAL_FIELD.fullmatch(name):
+            yield name
+        elif isinstance(value, Mapping):
+            yield from (f"{name}.{inner}" for inner in _credential_fields(value))
 
 
 def credentials_in(headers: Mapping[str, str]) -> list[str]:

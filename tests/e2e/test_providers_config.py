@@ -227,11 +227,12 @@ CARRIED: list[dict[str, Any]] = [
     {"headers": {"X-Api-Key": "my-own-secret-777"}},
     {"base_url": "https://user:my-own-secret-777@llm.invalid/v1"},
     {"base_url": "https://llm.invalid/v1?api_key=my-own-secret-777"},
+    {"quirks": {"extra_body": {"max_tokens": 5, "vendor": {"access_token": "my-own-secret-777"}}}},
     {"headers": {"X-Fine": "my-own-secret-777", "X-Count": 5}},
 ]
 
 
-@pytest.mark.parametrize("row", CARRIED, ids=["bearer", "key", "address", "query", "beside what is wrong"])
+@pytest.mark.parametrize("row", CARRIED, ids=["bearer", "key", "address", "query", "body", "beside what is wrong"])
 async def test_a_session_carries_no_credentials(daemon: OneDaemon, row: dict[str, Any]) -> None:
     """Its configuration is in its log; the refusal says what to do, and repeats nothing secret."""
     async with daemon.talk("openai", sequence(Reply("ok"))) as talk:
