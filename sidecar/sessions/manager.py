@@ -187,9 +187,9 @@ class SessionManager:
     ) -> tuple[Session, list[Recovered]]:
         """The session, open for input and changed as `Session.configure` does; what had to be mended. If it cannot be
         changed so, it is as closed, unloaded or open as it was."""
-        await self._services.registry.ready()
-        await self.stored(session_id)
         async with self.roster.hold(session_id) as slot:
+            await self._services.registry.ready()
+            await self.stored(session_id)
             if self.roster.ending:
                 raise _ending()
             recovered: list[Recovered] = []
@@ -239,8 +239,8 @@ class SessionManager:
 
     async def close(self, session_id: str) -> None:
         """Of a session that is not open here only the state on disk changes."""
-        await self.stored(session_id)
         async with self.roster.hold(session_id) as slot:
+            await self.stored(session_id)
             session, slot.loaded = slot.loaded, None
             if session is None:
                 session, _ = await self.roster.open(slot)
@@ -251,8 +251,8 @@ class SessionManager:
                     self.roster.drop(slot)
 
     async def delete(self, session_id: str) -> None:
-        await self.stored(session_id)
         async with self.roster.hold(session_id) as slot:
+            await self.stored(session_id)
             session, slot.loaded = slot.loaded, None
             with anyio.CancelScope(shield=True):
                 try:

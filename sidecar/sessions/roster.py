@@ -76,8 +76,9 @@ class Roster:
 
     @asynccontextmanager
     async def hold(self, session_id: str) -> AsyncIterator[Slot]:
-        """The session's place, for the caller alone: others who make, load, unload or end this session wait. One that
-        was made for this, and in which no session is loaded at the end, is gone again."""
+        """The session's place, for the caller alone: others who make, load, unload or end this session wait, and come
+        in the order in which they asked. One that was made for this, and in which no session is loaded at the end, is
+        gone again."""
         while True:
             slot = self._slots.get(session_id)
             made = slot is None

@@ -348,3 +348,12 @@ def test_a_fork_of_a_session_that_is_being_deleted_is_whole_or_finds_none() -> N
             for call_id in forks:
                 frame = talk.reply(call_id)
                 assert "result" in frame or reason(frame) == "session_not_found", frame
+
+
+def test_calls_that_open_and_close_a_session_take_effect_in_their_order() -> None:
+    with talking() as (talk, _, folder):
+        session = talk.create(folder)
+        for order, left in (("close resume close", "closed"), ("resume close resume", "idle")):
+            calls = [talk.start(f"agent.session.{m}", {"session_id": session}) for m in order.split()]
+            assert all("result" in talk.reply(call_id) for call_id in calls)
+            assert state(talk, session) == left
