@@ -13,29 +13,30 @@ import structlog
 from protocol.chat import CompactResult, HostMessage
 from protocol.info import ContextInfo, Recovered, SessionInfo
 from protocol.memory import Fact
-from protocol.messages import Message, Origin, Part, TextPart, ToolSpec
+from protocol.messages import Origin, Part, ToolSpec
 from record_store.backend import MAIN_AGENT
 from record_store.errors import StoreError
 from record_store.fold import State
-from record_store.records import AppendMessage, Clear, ConfigUpdate, MemoryWrite, Record, ToolsSnapshot, Undo
+from record_store.records import Clear, ConfigUpdate, MemoryWrite, Record, ToolsSnapshot, Undo
 from sidecar import ids
 from sidecar.agent.repair import records_to_settle
 from sidecar.agent.runtime import Agent
-from sidecar.agent.turn import Turn, TurnHandle
+from sidecar.agent.turn import TurnHandle
 from sidecar.approvals.rules import policy_of
 from sidecar.errors import Fault
 from sidecar.sessions import content as border
 from sidecar.sessions.assembly import Desk, Seat
-from sidecar.sessions.engine import Activation, ContextEngine
+from sidecar.sessions.engine import ContextEngine
 from sidecar.sessions.info import session_info
+from sidecar.sessions.manual_compaction import ManualCompaction
 from sidecar.sessions.notes import TailNotes
 from sidecar.sessions.past_turns import past_turn
 from sidecar.sessions.ports import Client
 from sidecar.sessions.seeding import Seeding
 from sidecar.sessions.subagents import SubAgents
 from sidecar.sessions.turns import Turns
+from sidecar.sessions.user_skills import UserSkills
 from sidecar.store_errors import store_fault
-from sidecar.tools.port import ToolContext
 
 _log = structlog.get_logger("sidecar.sessions")
 
@@ -53,14 +54,16 @@ class Session:
         self._seeding = Seeding(main, desk.opened.blobs)
         self._agents = SubAgents(desk, engine, lambda: main)
         engine.equip(desk, main, self._agents)
-        self.turns = Turns(main.agent, desk.tasks, notes, self._turn_ended, self._prepare, self._follow_skill)
-        self._to_follow: dict[str, Activation] = {}
+        self._skills = UserSkills(desk, main, self._agents)
+        self.turns = Turns(
+            main.agent, desk.tasks, notes, self._turn_ended, self._prepare, self._skills.before_first_step
+        )
         self.last_active = desk.services.clock.monotonic()
         self.users = 0
         """Calls that are at work with it."""
         self.ended = False
         """It takes nothing more, and its log is let go."""
-        self._compacting: anyio.CancelScope | None = None
+        self._compacting: ManualCompaction | None = None
         # Inputs enter in the order in which they came, whatever it takes to put their images away.
         self._taking_in = anyio.Lock(fast_acquire=True)
 
@@ -150,41 +153,8 @@ class Session:
         self.require_model()
         active = await self._engine.activation(self.main, name, arguments)
         turn_id = ids.new("turn")
-        if active.skill is not None:
-            self._to_follow[turn_id] = active
-        try:
+        with self._skills.belongs_to(turn_id, active):
             return await self.send(active.text, origin=active.origin, turn_id=turn_id)
-        except BaseException:
-            self._to_follow.pop(turn_id, None)
-            raise
-
-    async def _follow_skill(self, turn: Turn) -> None:
-        """A skill that the user activated and that runs as a sub-agent: its answer stands before the first step."""
-        active = self._to_follow.pop(turn.turn_id, None)
-        if active is None or active.skill is None:
-            return
-        agent = self.main.agent
-        context = ToolContext(
-            session_id=self.session_id,
-            agent_id=MAIN_AGENT,
-            turn_id=turn.turn_id,
-            tool_call_id=ids.new("call"),
-            cwd=Path(self.state.cwd),
-            roots=(),
-            settings=agent.settings.tools,
-            environment={},
-        )
-        outcome = await self._agents.run(context, active.skill, active.prompt)
-        said = "\n".join(part.text for part in outcome.content if isinstance(part, TextPart))
-        text = f'<skill-answer name="{active.skill.name}">\n{said}\n</skill-answer>'
-        message = Message(
-            id=ids.new("msg"),
-            role="user",
-            content=(TextPart(text),),
-            time=self._now(),
-            origin=Origin("injection", variant="skill_answer"),
-        )
-        self._append(AppendMessage(time=self._now(), message=message, turn_id=turn.turn_id))
 
     def require_model(self) -> None:
         """Raises `no_provider` when no model can be asked."""
@@ -197,13 +167,7 @@ class Session:
 
     def _cancel_compaction(self) -> bool:
         """Ends a compaction that was asked for, from its first measuring on, until it lands."""
-        compaction = self.main.compaction
-        if self._compacting is None or compaction.cancel_manual():
-            return self._compacting is not None
-        if compaction.is_landing:
-            return False
-        self._compacting.cancel()
-        return True
+        return self._compacting is not None and self._compacting.cancel()
 
     # -- compaction
 
@@ -215,16 +179,11 @@ class Session:
             return CompactResult(outcome="queued")
         async with self.turns.exclusive(COMPACT_BUSY):
             self.require_model()
-            agent = seat.agent
-            scope = self._compacting = anyio.CancelScope()
+            self._compacting = ManualCompaction(seat)
             try:
-                with scope:
-                    await agent.measuring.estimator.warm(e.message for e in agent.meter.unmeasured(agent.state))
-                    done = await seat.compaction.compact_now(instruction)
+                done = await self._compacting.run(instruction)
             finally:
                 self._compacting = None
-            if scope.cancelled_caught:
-                raise Fault("compaction_failed", "The compaction was cancelled.", cause="cancelled")
             await self._settle()
         return CompactResult(
             outcome=done.outcome,
@@ -396,8 +355,13 @@ class Session:
             _log.warning("memory_write_not_logged", session_id=self.session_id, reason=fault.reason)
 
     async def save_info(self) -> None:
-        """Brings `session.json` up to date."""
-        await self._save()
+        """Brings `session.json` up to date, and the checkpoint if it is due."""
+        try:
+            await self.desk.opened.save_info(self.info())
+        except StoreError as error:
+            raise store_fault(error) from error
+        if self.main.journal.checkpoint_due:
+            await self.main.journal.checkpoint()
 
     async def begin_fork(self, tools: tuple[ToolSpec, ...]) -> None:
         """First records of a fork: what goes along is written down, what was under way in the source is closed."""
@@ -424,7 +388,7 @@ class Session:
     async def _settle(self) -> None:
         """What was just appended is on disk and in `session.json` when this returns."""
         await self._sync()
-        await self._save()
+        await self.save_info()
 
     async def _prepare(self) -> None:
         await self.desk.servers.before_turn(self.desk, self.main)
@@ -432,12 +396,4 @@ class Session:
     def _turn_ended(self) -> None:
         self.touch()
         self.desk.services.calibration.save()
-        self.desk.tasks.spawn(self._save, "save_info")
-
-    async def _save(self) -> None:
-        try:
-            await self.desk.opened.save_info(self.info())
-        except StoreError as error:
-            raise store_fault(error) from error
-        if self.main.journal.checkpoint_due:
-            await self.main.journal.checkpoint()
+        self.desk.tasks.spawn(self.save_info, "save_info")
