@@ -23,6 +23,7 @@ from sidecar.sessions.hosts import Hosts
 from sidecar.sessions.secrets import Secrets
 from sidecar.sessions.servers import Servers
 from sidecar.sessions.services import Services
+from sidecar.sessions.summary_requests import SummaryRequests
 from sidecar.sessions.tasks import Tasks
 from sidecar.sessions.toolbox import Toolbox
 from sidecar.sessions.toolports import ToolDesk
@@ -116,9 +117,8 @@ def seat(desk: Desk, journal: Journal, agent_id: str, *, resumed: bool, only: Co
         measuring=desk.measuring,
         clock=services.clock,
     )
-    port = CompactionPort(
-        agent, journal, toolbox, services.registry, desk.tasks, desk.opened.blobs.get, lambda: made.refresh(desk)
-    )
+    requests = SummaryRequests(agent, services.registry, desk.opened.blobs.get)
+    port = CompactionPort(agent, journal, toolbox, services.registry, desk.tasks, requests, lambda: made.refresh(desk))
     compaction = CompactionService(port, resumed=resumed)
     agent.breakers_after_step = compaction.breakers_after_step
     agent.hooks = HookChain(
