@@ -17,7 +17,7 @@ from protocol.messages import Origin, Part, ToolSpec
 from record_store.backend import MAIN_AGENT
 from record_store.errors import StoreError
 from record_store.fold import State
-from record_store.records import Clear, ConfigUpdate, MemoryWrite, Record, ToolsSnapshot, Undo
+from record_store.records import Clear, CompactionCancel, ConfigUpdate, MemoryWrite, Record, ToolsSnapshot, Undo
 from sidecar import ids
 from sidecar.agent.repair import records_to_settle
 from sidecar.agent.runtime import Agent
@@ -365,10 +365,15 @@ class Session:
 
     async def begin_fork(self, tools: tuple[ToolSpec, ...]) -> None:
         """First records of a fork: what goes along is written down, what was under way in the source is closed."""
+        bracket = self.state.bracket
         self._append(ToolsSnapshot(time=self._now(), tools=tools, builtin=self.state.builtin))
         records, _ = records_to_settle(self.state, self._now(), "restart")
+        if bracket is not None:
+            # The fold lets go of it at the first record of the fork's own; readers of the log see it end here.
+            records.append(CompactionCancel(self._now(), bracket.start.compaction_id, "restart"))
         if records:
             self._append(*records)
+        await self._agents.settle()
         if self.state.closed:
             self._append(ConfigUpdate(time=self._now(), state="idle"))
         self.main.refresh(self.desk)

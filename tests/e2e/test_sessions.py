@@ -167,6 +167,31 @@ async def test_a_fork_while_a_turn_runs_ends_with_the_last_turn_that_ended() -> 
             gate.open()
 
 
+@pytest.mark.parametrize("at_turn", [False, True])
+async def test_a_fork_while_a_compaction_runs_closes_its_copy_of_the_bracket(at_turn: bool) -> None:
+    gate = Gate()
+    script = sequence(
+        *(Reply("word " * 200, prompt_tokens=50 + 300 * n) for n in range(3)), Reply("summary", gate=gate)
+    )
+    with FakeLLM(script) as llm:
+        async with running_sidecar(llm=llm) as sidecar:
+            client = sidecar.client
+            sid = (await client.sessions.create(cwd=str(sidecar.work))).session_id
+            turns = [(await client.chat.run(sid, f"question {n} " + "word " * 200)).turn_id for n in range(3)]
+            async with anyio.create_task_group() as group:
+                group.start_soon(client.chat.compact, sid)
+                await until(lambda: len(llm.requests) == 4, what="the summary request")
+                fork = await client.sessions.fork(sid, at_turn=turns[-1] if at_turn else None)
+                gate.open()
+            records = sidecar.records(fork.session_id)
+            started = [r["compaction_id"] for r in of_type(records, "compaction.start")]
+            ended = [(r["compaction_id"], r["reason"]) for r in of_type(records, "compaction.cancel")]
+            assert ended == [(c, "restart") for c in started]
+            assert len(started) == (0 if at_turn else 1)
+            assert (await client.context.get(fork.session_id)).compaction is None
+            assert (await client.records.verify(fork.session_id)).ok
+
+
 async def test_detach_ends_the_events_and_attach_replays_what_was_missed() -> None:
     with FakeLLM(lambda r, n: Reply(f"answer {n}")) as llm:
         async with running_sidecar(llm=llm) as sidecar:
