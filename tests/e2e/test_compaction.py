@@ -287,7 +287,10 @@ async def test_after_the_last_failure_the_next_request_is_the_same_bytes() -> No
             session = await sidecar.client.sessions.create(
                 cwd=str(sidecar.work),
                 tools=[page],
-                config=config(loop_control={"compaction_trigger_ratio": 0.6, "compaction_max_attempts": 2}),
+                config=config(
+                    compaction={"max_consecutive_failures": 1},  # no other is under way when the turn ends
+                    loop_control={"compaction_trigger_ratio": 0.6, "compaction_max_attempts": 2},
+                ),
             )
             seen = await turn(sidecar, session.session_id, "work")
             started_and_ended(seen)
