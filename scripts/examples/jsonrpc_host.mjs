@@ -11,7 +11,7 @@ import path from "node:path";
 
 // The package is looked for where the host runs, then beside this file.
 const require = createRequire(path.join(process.cwd(), "host.js"));
-const { CancellationTokenSource, StreamMessageReader, StreamMessageWriter, createMessageConnection } =
+const { CancellationTokenSource, ErrorCodes, StreamMessageReader, StreamMessageWriter, createMessageConnection } =
   require("vscode-jsonrpc/node");
 
 const [prompt, command = "sidecar", ...rest] = process.argv.slice(2);
@@ -38,17 +38,31 @@ connection.onNotification("agent.chat.event", ({ event }) => {
 });
 connection.listen();
 
+// The package leaves calls waiting when the daemon dies, so each one races with its end.
+const ended = new Promise((_, reject) => {
+  daemon.on("error", (error) => reject(new Error(`the daemon cannot be started: ${error.message}`)));
+  daemon.on("close", (code, signal) => reject(new Error(`the daemon ended (${signal ?? code})`)));
+});
+ended.catch(() => {});
+daemon.stdin.on("error", () => {});
+
+function call(method, ...params) {
+  const answer = connection.sendRequest(method, ...params);
+  const written = (error) => (error.code === ErrorCodes.MessageWriteError ? ended : Promise.reject(error));
+  return Promise.race([answer.catch(written), ended]);
+}
+
 // Cancelling the call sends $/cancelRequest, and the daemon ends the turn.
 const cancel = new CancellationTokenSource();
 process.on("SIGINT", () => cancel.cancel());
 
 try {
-  await connection.sendRequest("system.initialize", {
+  await call("system.initialize", {
     protocol_version: 1,
     client: { name: "vscode-jsonrpc-example", version: "1" },
     capabilities: { tools: true, approvals: true },
   });
-  const { session } = await connection.sendRequest("agent.session.create", {
+  const { session } = await call("agent.session.create", {
     cwd: process.cwd(),
     tools: [
       {
@@ -58,7 +72,7 @@ try {
       },
     ],
   });
-  const result = await connection.sendRequest(
+  const result = await call(
     "agent.chat.send",
     { session_id: session.session_id, content: prompt, wait: true },
     cancel.token,

@@ -17,6 +17,7 @@ const daemon = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
 // ---------------------------------------------------------------- JSON-RPC, both ways
 
 let nextId = 1;
+let ended = null; // why there will be no more answers
 const waiting = new Map();
 
 function send(message) {
@@ -25,6 +26,7 @@ function send(message) {
 
 function call(method, params = {}) {
   const id = nextId++;
+  if (ended) return Promise.reject(ended);
   return new Promise((resolve, reject) => {
     waiting.set(id, { resolve, reject });
     send({ id, method, params });
@@ -66,9 +68,15 @@ function receive(message) {
   }
 }
 
-daemon.on("exit", () => {
-  for (const { reject } of waiting.values()) reject(new Error("the daemon ended"));
-});
+// A daemon that cannot be started or dies leaves no call waiting. `close` comes when all that it wrote has been read.
+function end(error) {
+  ended ??= error;
+  for (const { reject } of waiting.values()) reject(ended);
+  waiting.clear();
+}
+daemon.on("error", (error) => end(new Error(`the daemon cannot be started: ${error.message}`)));
+daemon.on("close", (code, signal) => end(new Error(`the daemon ended (${signal ?? code})`)));
+daemon.stdin.on("error", () => {}); // a write that came too late; `close` tells why
 
 // ---------------------------------------------------------------- what the daemon asks and tells
 

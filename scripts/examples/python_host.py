@@ -63,5 +63,7 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     try:
         sys.exit(anyio.run(main, sys.argv[1], sys.argv[2:] or list(DAEMON)))
+    except OSError as error:
+        sys.exit(f"the daemon cannot be started: {error}")
     except SidecarError as error:
         sys.exit(f"{error.message}" + (f" ({error.hint})" if error.hint else ""))

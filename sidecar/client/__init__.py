@@ -1,15 +1,16 @@
 """A typed client of the daemon, for hosts written in Python.
 
     async with SidecarClient.spawn(name="my-host", version="1.0") as client:
-        created = await client.sessions.create(cwd="/work", tools=[add])
-        with client.events(created.session.session_id) as events:
-            sent = await client.chat.send(created.session.session_id, "What is 2 + 3?")
+        session = await client.sessions.create(cwd="/work", tools=[add])
+        with client.events(session.session_id) as events:
+            sent = await client.chat.send(session.session_id, "What is 2 + 3?")
             async for event in events.of_turn(sent.turn_id):
                 ...
 
 `spawn` starts a daemon as a child and speaks over its stdio; `connect` reaches one that runs. Tools, approvals and
 questions of the daemon are answered by async functions of the host (`HostTool`, `approve`, `answer`). A call that the
-daemon refuses raises `SidecarError`; one whose connection went away raises `ConnectionLost`.
+daemon refuses raises `SidecarError`; one whose connection went away raises `ConnectionLost`. An exception in a function
+of the host goes to the logger `sidecar.client`; the daemon is told its type.
 """
 
 from __future__ import annotations

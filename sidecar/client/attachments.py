@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from protocol.common import SessionParams
 from protocol.events import ChatEvent
@@ -30,6 +30,14 @@ class Attachments:
         attachment = self._by_session.setdefault(session_id, Attachment())
         if tools is not None:
             attachment.tools = list(tools)
+
+    def get(self, session_id: str) -> Attachment | None:
+        """A copy, to `restore`; None when the client is not attached to the session."""
+        found = self._by_session.get(session_id)
+        return None if found is None else replace(found)
+
+    def restore(self, session_id: str, attachment: Attachment) -> None:
+        self._by_session[session_id] = attachment
 
     def remove(self, session_id: str) -> None:
         self._by_session.pop(session_id, None)

@@ -36,7 +36,7 @@ class SidecarClient:
         self._streams: list[EventStream] = []
         self._attachments = Attachments()
         self._host = Host(self._on_event, self._on_resolved, answers)
-        self._connection = Connection(dial, identity, self._host, self._attachments, self._on_missed, self._end_streams)
+        self._connection = Connection(dial, identity, self._host, self._attachments, self._on_missed, self._on_lost)
         self.system = resources.System(self)
         self.sessions = resources.Sessions(self)
         self.chat = resources.Chat(self)
@@ -167,6 +167,25 @@ class SidecarClient:
         self._attachments.add(session_id, tools)
         self._host.bring(session_id, tools)
 
+    @contextmanager
+    def attaching(self, session_id: str, tools: Iterable[HostTool | ToolSpec] | None) -> Iterator[None]:
+        """Attached from here on, for calls and events can come before the answer; as before if the block fails."""
+        before = self._attachments.get(session_id)
+        self.attached(session_id, tools)
+        try:
+            yield
+        except BaseException:
+            self.detached(session_id)
+            if before is not None:
+                self._attachments.restore(session_id, before)
+                self._host.bring(session_id, before.tools)
+            raise
+
+    def brought(self, session_id: str) -> list[HostTool | ToolSpec] | None:
+        """The tools that this client brought to the session; None if it brought none."""
+        attachment = self._attachments.get(session_id)
+        return None if attachment is None else attachment.tools
+
     def detached(self, session_id: str) -> None:
         self._attachments.remove(session_id)
         self._host.forget(session_id)
@@ -183,6 +202,10 @@ class SidecarClient:
     def _on_missed(self, session_id: str, why: str) -> None:
         for stream in self._streams:
             stream.lose(session_id, why)
+
+    def _on_lost(self) -> None:
+        for stream in self._streams:
+            stream.close(self._connection.lost)
 
     def _end_streams(self) -> None:
         for stream in self._streams:

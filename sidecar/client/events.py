@@ -9,7 +9,7 @@ import anyio
 from msgspec.structs import replace
 
 from protocol.events import ChatEvent, ReasoningDelta, TextDelta, TurnEnded
-from sidecar.client.errors import EventsLost
+from sidecar.client.errors import ConnectionLost, EventsLost
 
 DEFAULT_CAPACITY = 4096
 """Events that a stream holds for a reader that lags."""
@@ -29,13 +29,14 @@ class EventStream:
         self._lost: EventsLost | None = None
         self._last_event_id: str | None = None
         self._closed = False
+        self._cut_off: ConnectionLost | None = None
         self._news = anyio.Event()
 
     def __aiter__(self) -> AsyncIterator[ChatEvent]:
         return self
 
     async def __anext__(self) -> ChatEvent:
-        """The next event. Raises `EventsLost` once after a gap; ends when the client is closed."""
+        """The next event. Raises `EventsLost` once after a gap; ends when the client is closed or lost its daemon."""
         while True:
             if self._lost is not None:
                 lost, self._lost = self._lost, None
@@ -48,12 +49,17 @@ class EventStream:
             await self._news.wait()
 
     async def of_turn(self, turn_id: str) -> AsyncIterator[ChatEvent]:
-        """The events of one turn, its `turn_ended` last. Those of other turns in between are skipped."""
+        """The events of one turn, its `turn_ended` last. Those of other turns in between are skipped.
+
+        Raises `ConnectionLost` when the daemon is gone for good before the turn's end came.
+        """
         async for event in self:
             if event.turn_id == turn_id:
                 yield event
                 if isinstance(event.event, TurnEnded):
                     return
+        if self._cut_off is not None:
+            raise self._cut_off
 
     # ---------------------------------------------------------------- the client's side
 
@@ -75,8 +81,10 @@ class EventStream:
             self._lost = EventsLost(session_id, self._last_event_id, message)
             self._news.set()
 
-    def close(self) -> None:
+    def close(self, lost: ConnectionLost | None = None) -> None:
+        """No more will come; `lost` is why, unless the host wanted it."""
         self._closed = True
+        self._cut_off = self._cut_off or lost
         self._news.set()
 
     def _merge_deltas(self) -> None:

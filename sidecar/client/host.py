@@ -1,12 +1,13 @@
 """The host's side of the daemon's calls: its tools, its approvals, its answers.
 
 A tool is an async function of a `HostCall`. It returns a text, parts, or a `ToolCallResult`; raising `ToolFailed` makes
-an error result that the model reads, any other exception one that names only its type. When the daemon cancels a call,
-the function is cancelled.
+an error result that the model reads, any other exception one that names only its type, while the host's logger
+`sidecar.client` gets all of it. When the daemon cancels a call, the function is cancelled.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,6 +37,8 @@ from protocol.messages import ImagePart, Part, TextPart, ToolSpec
 from protocol.system import Capabilities, ReadyParams, RequestResolvedParams
 from sidecar.client.errors import SidecarError, ToolFailed
 from sidecar.client.peer import decode
+
+logger = logging.getLogger("sidecar.client")
 
 HostCall = ToolCallParams
 """A call of one of the host's tools, as the daemon sends it."""
@@ -183,6 +186,7 @@ class Host:
         except ToolFailed as failed:
             return _error(str(failed))
         except Exception as error:
+            logger.exception("the tool %s failed", call.name)
             return _error(f"{call.name} failed: {type(error).__name__}")
         finally:
             if self._running.get((call.session_id, call.tool_call_id)) is scope:

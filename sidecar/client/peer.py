@@ -8,6 +8,7 @@ that is cancelled never leaves half a frame behind.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
@@ -24,6 +25,8 @@ OUTBOX_FRAMES = 64
 """Frames that wait to be written; more make their senders wait."""
 MAX_SERVED = 4096
 """Calls of the daemon that are answered at the same time; more are refused as `overloaded`."""
+
+logger = logging.getLogger("sidecar.client")
 
 T = TypeVar("T")
 
@@ -210,6 +213,7 @@ async def _answer(request_id: int | str, work: Callable[[], Awaitable[Any]]) -> 
     except SidecarError as error:
         return _refusal(request_id, error)
     except Exception as error:
+        logger.exception("the host's answer to a call of the daemon failed")
         return _refusal(request_id, SidecarError(-32000, "internal", f"The host failed: {type(error).__name__}"))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from os import PathLike, fspath
 from typing import Any, Literal, Protocol, TypeVar
 
 from msgspec import Struct
@@ -14,6 +16,7 @@ from sidecar.client.host import HostTool, specs
 T = TypeVar("T")
 Tools = Iterable[HostTool | ToolSpec]
 Text = str | Sequence[Part]
+Folder = str | PathLike[str]
 
 
 class Caller(Protocol):
@@ -23,6 +26,14 @@ class Caller(Protocol):
 
     def attached(self, session_id: str, tools: Tools | None) -> None:
         """This client gets the session's events from now on; with `tools`, it also runs them."""
+        ...
+
+    def attaching(self, session_id: str, tools: Tools | None) -> AbstractContextManager[None]:
+        """`attached` around a call that can fail: then everything is as it was before."""
+        ...
+
+    def brought(self, session_id: str) -> list[HostTool | ToolSpec] | None:
+        """The tools that this client brought to a session."""
         ...
 
     def detached(self, session_id: str) -> None: ...
@@ -49,7 +60,7 @@ class Sessions(_Resource):
     async def create(
         self,
         *,
-        cwd: str | None = None,
+        cwd: Folder | None = None,
         model: str | None = None,
         system_prompt: str | None = None,
         tools: Tools | None = None,
@@ -59,7 +70,7 @@ class Sessions(_Resource):
     ) -> info.SessionInfo:
         kept = None if tools is None else list(tools)
         params = session.CreateParams(
-            cwd=cwd,
+            cwd=_folder(cwd),
             model=model,
             system_prompt=system_prompt,
             tools=specs(kept),
@@ -89,20 +100,13 @@ class Sessions(_Resource):
             after_event=after_event,
         )
         # Open calls of the session's tools come again before the answer does.
-        self._caller.attached(session_id, kept)
-        return await self._attach("agent.session.resume", params, session.ResumeResult)
+        with self._caller.attaching(session_id, kept):
+            return await self._call("agent.session.resume", params, session.ResumeResult)
 
     async def attach(self, session_id: str, after_event: str | None = None) -> session.AttachResult:
-        self._caller.attached(session_id, None)
         params = session.AttachParams(session_id=session_id, after_event=after_event)
-        return await self._attach("agent.session.attach", params, session.AttachResult)
-
-    async def _attach(self, method: str, params: common.SessionParams, result: type[T]) -> T:
-        try:
-            return await self._call(method, params, result)
-        except BaseException:
-            self._caller.detached(params.session_id)
-            raise
+        with self._caller.attaching(session_id, None):
+            return await self._call("agent.session.attach", params, session.AttachResult)
 
     async def detach(self, session_id: str) -> None:
         self._caller.detached(session_id)
@@ -112,8 +116,10 @@ class Sessions(_Resource):
         params = common.SessionParams(session_id=session_id)
         return (await self._call("agent.session.get", params, session.SessionResult)).session
 
-    async def list(self, *, cwd: str | None = None, limit: int = 100, cursor: str | None = None) -> session.ListResult:
-        params = session.ListParams(cwd=cwd, limit=limit, cursor=cursor)
+    async def list(
+        self, *, cwd: Folder | None = None, limit: int = 100, cursor: str | None = None
+    ) -> session.ListResult:
+        params = session.ListParams(cwd=_folder(cwd), limit=limit, cursor=cursor)
         return await self._call("agent.session.list", params, session.ListResult)
 
     async def configure(
@@ -151,9 +157,11 @@ class Sessions(_Resource):
         return await self._call("agent.session.messages", params, session.MessagesResult)
 
     async def fork(self, session_id: str, at_turn: str | None = None) -> info.SessionInfo:
+        """The tools that this client brought to the session serve the fork too."""
+        tools = self._caller.brought(session_id)
         params = session.ForkParams(session_id=session_id, at_turn=at_turn)
         made = await self._call("agent.session.fork", params, session.SessionResult)
-        self._caller.attached(made.session.session_id, None)
+        self._caller.attached(made.session.session_id, tools)
         return made.session
 
     async def close(self, session_id: str) -> None:
@@ -222,6 +230,10 @@ class Chat(_Resource):
         return (await self._call("agent.chat.clear", params, session.SessionResult)).session
 
 
+def _folder(path: Folder | None) -> str | None:
+    return None if path is None else fspath(path)
+
+
 def _content(content: Text) -> common.Content:
     return content if isinstance(content, str) else tuple(content)
 
@@ -264,15 +276,15 @@ class Memory(_Resource):
         self,
         *,
         session_id: str | None = None,
-        cwd: str | None = None,
+        cwd: Folder | None = None,
         type: memory.FactType | None = None,
         scope: memory.FactScope | None = None,
     ) -> memory.ListResult:
-        params = memory.ListParams(session_id=session_id, cwd=cwd, type=type, scope=scope)
+        params = memory.ListParams(session_id=session_id, cwd=_folder(cwd), type=type, scope=scope)
         return await self._call("memory.list", params, memory.ListResult)
 
-    async def get(self, id: str, *, session_id: str | None = None, cwd: str | None = None) -> memory.Fact:
-        params = memory.GetParams(id=id, session_id=session_id, cwd=cwd)
+    async def get(self, id: str, *, session_id: str | None = None, cwd: Folder | None = None) -> memory.Fact:
+        params = memory.GetParams(id=id, session_id=session_id, cwd=_folder(cwd))
         return (await self._call("memory.get", params, memory.FactResult)).fact
 
     async def save(
@@ -280,26 +292,28 @@ class Memory(_Resource):
         fact: memory.FactInput,
         *,
         session_id: str | None = None,
-        cwd: str | None = None,
+        cwd: Folder | None = None,
         id: str | None = None,
         expected_revision: int | None = None,
     ) -> memory.Fact:
         """A new fact without `id`; an update needs `expected_revision` too."""
         params = memory.SaveParams(
-            fact=fact, session_id=session_id, cwd=cwd, id=id, expected_revision=expected_revision
+            fact=fact, session_id=session_id, cwd=_folder(cwd), id=id, expected_revision=expected_revision
         )
         return (await self._call("memory.save", params, memory.FactResult)).fact
 
     async def forget(
-        self, id: str, *, session_id: str | None = None, cwd: str | None = None, expected_revision: int | None = None
+        self, id: str, *, session_id: str | None = None, cwd: Folder | None = None, expected_revision: int | None = None
     ) -> None:
-        params = memory.ForgetParams(id=id, session_id=session_id, cwd=cwd, expected_revision=expected_revision)
+        params = memory.ForgetParams(
+            id=id, session_id=session_id, cwd=_folder(cwd), expected_revision=expected_revision
+        )
         await self._call("memory.forget", params, memory.ForgetResult)
 
     async def recall(
-        self, query: str, *, session_id: str | None = None, cwd: str | None = None, limit: int | None = None
+        self, query: str, *, session_id: str | None = None, cwd: Folder | None = None, limit: int | None = None
     ) -> memory.RecallResult:
-        params = memory.RecallParams(query=query, session_id=session_id, cwd=cwd, limit=limit)
+        params = memory.RecallParams(query=query, session_id=session_id, cwd=_folder(cwd), limit=limit)
         return await self._call("memory.recall", params, memory.RecallResult)
 
 

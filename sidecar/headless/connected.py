@@ -92,7 +92,6 @@ async def _turn(
                     await cancel()
                     break
 
-    result: TurnResult | None = None
     async with anyio.create_task_group() as group:
         group.start_soon(limit)
         group.start_soon(interrupts)
@@ -102,15 +101,13 @@ async def _turn(
             # The same key is never a second input: it asks for the result of the first.
             result = await client.chat.run(session_id, options.prompt, client_message_id=key)
         group.cancel_scope.cancel()
-    if result is None:
-        raise ConnectionLost
     return result, timed_out
 
 
 async def _followed(
     events: EventStream, turn_id: str, options: RunOptions, cancel: Callable[[], Awaitable[None]]
-) -> TurnResult | None:
-    """Shows the turn's events up to its end; None when the connection ends first."""
+) -> TurnResult:
+    """Shows the turn's events up to its end. Raises `ConnectionLost` when the connection ends first."""
     progress = Progress()
     streaming = options.output == "stream-json"
     async for told in events.of_turn(turn_id):
@@ -121,7 +118,7 @@ async def _followed(
         progress.show(told.event)
         if isinstance(told.event, TurnEnded):
             return _result(told.event)
-    return None
+    raise ConnectionLost
 
 
 def _written(told: ChatEvent) -> bool:

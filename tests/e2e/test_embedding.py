@@ -90,6 +90,32 @@ async def test_a_host_without_a_model_says_what_to_set(host: str) -> None:
         assert b"Traceback" not in done.stderr
 
 
+DYING = "import sys; sys.stdin.buffer.readline(); sys.exit(3)"
+
+
+@pytest.mark.parametrize(
+    ("daemon", "said"),
+    [
+        (["no-such-program"], "the daemon cannot be started"),
+        ([sys.executable, "-c", ""], "daemon ended"),
+        ([sys.executable, "-c", DYING], "daemon ended"),
+    ],
+    ids=["missing", "ends at once", "dies"],
+)
+@pytest.mark.parametrize("host", ["python_host.py", "node_host.mjs", "jsonrpc_host.mjs"])
+async def test_a_host_whose_daemon_is_not_there_says_so_and_ends(host: str, daemon: list[str], said: str) -> None:
+    with a_place() as place:
+        if host == "jsonrpc_host.mjs":
+            (place.work / "node_modules").symlink_to(node_packages() / "node_modules")
+        runner = [sys.executable] if host.endswith(".py") else [node()]
+        with anyio.fail_after(20):
+            done = await run_example(place, [*runner, str(EXAMPLES / host), "hello", *daemon])
+        assert done.returncode == 1
+        said_lines = done.stderr.decode().splitlines()
+        assert len(said_lines) == 1, said_lines
+        assert said in said_lines[0].replace("connection to the daemon ended", "daemon ended")
+
+
 async def test_a_client_that_lost_its_connection_misses_nothing() -> None:
     """Its socket is cut in the middle of a turn; another client sees the whole turn, and so does this one."""
     gate = Gate()

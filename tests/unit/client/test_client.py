@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -262,6 +263,69 @@ async def test_without_reconnect_a_loss_ends_calls_and_streams() -> None:
                 assert [e async for e in events] == []
         with pytest.raises(ConnectionLost):
             await client.system.ping()
+
+
+async def test_a_turn_whose_daemon_has_gone_is_not_a_turn_that_ended() -> None:
+    async with fake_daemon() as daemon, SidecarClient.connect(daemon.socket, reconnect=False) as client:
+        with client.events("s1") as events:
+            await daemon.event(1, notice("on"))
+            got = events.of_turn("t1")
+            assert isinstance((await anext(got)).event, Notice)
+            await daemon.drop()
+            with anyio.fail_after(5), pytest.raises(ConnectionLost):
+                await anext(got)
+
+
+async def test_a_refused_resume_leaves_the_session_as_it_was() -> None:
+    async with fake_daemon() as daemon, SidecarClient.connect(daemon.socket) as client:
+        daemon.results["agent.session.create"] = {"session": SESSION}
+        refused = {"error": {"code": -32080, "message": "no", "data": {"reason": "config_invalid"}}}
+        daemon.results |= {"agent.session.resume": refused, "agent.session.attach": refused}
+        await client.sessions.create(tools=[add])
+        with pytest.raises(SidecarError):
+            await client.sessions.resume("s1", tools=[], config={"nope": 1})
+        with pytest.raises(SidecarError):
+            await client.sessions.attach("s1", "not-an-event")
+        await daemon.send(tool_call("add", {"a": 1, "b": 2}))
+        assert (await daemon.wait_for(answer_to("s-1")))["result"] == {"content": "3"}
+
+
+async def test_the_tools_of_a_session_serve_its_fork_also_after_a_reconnect() -> None:
+    async with fake_daemon() as daemon, SidecarClient.connect(daemon.socket) as client:
+        daemon.results["agent.session.create"] = {"session": SESSION}
+        daemon.results["agent.session.fork"] = {"session": {**SESSION, "session_id": "s2"}}
+        await client.sessions.create(tools=[add])
+        fork = await client.sessions.fork("s1")
+        call = tool_call("add", {"a": 1, "b": 2})
+        await daemon.send({**call, "params": {**call["params"], "session_id": fork.session_id}})
+        assert (await daemon.wait_for(answer_to("s-1")))["result"] == {"content": "3"}
+        await daemon.drop()
+        of_fork = lambda f: f.get("method") == "agent.session.resume" and f["params"]["session_id"] == "s2"
+        daemon.results["agent.session.resume"] = {
+            "session": SESSION, "recovered": [], "events_replayed": 0, "resync_required": False
+        }  # fmt: skip
+        assert [t["name"] for t in (await daemon.wait_for(of_fork))["params"]["tools"]] == ["add"]
+
+
+async def test_a_folder_is_a_path_or_a_text() -> None:
+    async with fake_daemon() as daemon, SidecarClient.connect(daemon.socket) as client:
+        daemon.results["agent.session.create"] = {"session": SESSION}
+        for cwd in (Path("/work"), "/work"):
+            await client.sessions.create(cwd=cwd)
+        assert [c["params"]["cwd"] for c in daemon.calls("agent.session.create")] == ["/work", "/work"]
+
+
+async def test_what_a_function_of_the_host_raises_is_logged_there(caplog: pytest.LogCaptureFixture) -> None:
+    @host_tool("broken")
+    async def broken(call: HostCall) -> str:
+        raise LookupError("the drawer is empty")
+
+    async with fake_daemon() as daemon, SidecarClient.connect(daemon.socket) as client:
+        client.bring([broken])
+        await daemon.send(tool_call("broken", {}))
+        answer = await daemon.wait_for(answer_to("s-1"))
+    assert answer["result"] == {"content": "broken failed: LookupError", "is_error": True}
+    assert "the drawer is empty" in caplog.text
 
 
 async def test_an_error_of_the_host_itself_comes_through_unwrapped() -> None:
