@@ -18,8 +18,8 @@ from sidecar.errors import Fault
 
 _WRITE_HINTS = {
     "no_space": "free some disk space, then go on: nothing that was told is lost",
-    "denied": "check the permissions of the data directory",
-    "io": "check the disk",
+    "denied": "check the permissions of the data directory (SIDECAR_HOME)",
+    "io": "check the disk, and that SIDECAR_HOME is a directory that can be written",
     "changed": "something else wrote into the session's files; resume the session",
 }
 

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from protocol.version import VERSION
 from sidecar.errors import Fault
@@ -15,8 +16,18 @@ from sidecar.errors import Fault
 Command = Callable[[argparse.Namespace], int]
 
 
+class Parser(argparse.ArgumentParser):
+    """Tells of an argument that a command does not know with that command's usage, not with the program's."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
+
+
 def parser() -> argparse.ArgumentParser:
-    root = argparse.ArgumentParser(prog="sidecar", description="A sidecar daemon for LLM agents.")
+    root: argparse.ArgumentParser = Parser(prog="sidecar", description="A sidecar daemon for LLM agents.")
     root.add_argument("--version", action="version", version=f"sidecar {VERSION}")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _run(commands)

@@ -77,7 +77,8 @@ class Timeline:
                 self.say(f"  context rewritten ({action}): {before:,} to {after:,} tokens")
             case e.CompactionStarted(mode=mode, pre_tokens=tokens):
                 self._compacting = True
-                self.say(f"  compaction started in the {mode} at {tokens:,} tokens")
+                where = "in the background" if mode == "background" else "while the turn waits"
+                self.say(f"  compaction started {where} at {tokens:,} tokens")
             case e.CompactionBlocked():
                 self.say("  the turn waits for the compaction")
             case e.CompactionLanded(pre_tokens=before, post_tokens=after, line=line, duration_ms=took):

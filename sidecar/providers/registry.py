@@ -141,7 +141,10 @@ class Registry:
         name, _, model = reference.partition("/")
         if not name or not model:
             raise Fault(
-                "no_provider", f"{reference!r} names no model: the form is provider/model", hint=HINT, model=reference
+                "no_provider",
+                f"{reference!r} names no model: the form is provider/model",
+                hint="name the provider too, e.g. openai/gpt-5.2",
+                model=reference,
             )
         provider = self._provider(name, settings)
         if name_is_scripted(name, settings):
@@ -199,7 +202,8 @@ class Registry:
             raise Fault(
                 "no_provider",
                 f"There is no provider {name!r}",
-                hint=f"configure [providers.{name}] with dialect and base_url, or {HINT}",
+                hint=f"openai and anthropic are built in; for another server configure [providers.{name}] "
+                "with dialect and base_url",
                 provider=name,
             )
         row = row or ProviderSettings()
@@ -262,7 +266,7 @@ class Registry:
             raise Fault(
                 "no_provider",
                 f"The provider {name!r} has no key: {wanted} is not set",
-                hint=f"set {wanted}; {HINT}",
+                hint=f"set {wanted}",
                 provider=name,
             )
         if not (key.isascii() and key.isprintable()):

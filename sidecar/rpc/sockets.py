@@ -128,6 +128,12 @@ def _check_directory(directory: Path) -> None:
         raise StartError(f"{directory} is not a directory", "choose a path in a directory")
     if found.st_uid != os.geteuid():
         raise StartError(f"{directory} belongs to another user", "choose a path in a directory of your own, mode 0700")
+    if found.st_mode & stat.S_ISVTX and found.st_mode & _OTHERS_MAY_ENTER:
+        # Shared on purpose, like /tmp: its mode is not to be changed.
+        own = directory / f"sidecar-{os.geteuid()}"
+        raise StartError(
+            f"other users can enter {directory}", f"choose a path in a directory of its own, e.g. in {own}"
+        )
     if found.st_mode & _OTHERS_MAY_ENTER:
         raise StartError(
             f"other users can enter {directory}",

@@ -166,6 +166,19 @@ def test_without_a_key_run_says_what_to_set(shell: Shell) -> None:
     assert "OPENAI_API_KEY" in err
 
 
+def test_a_home_that_cannot_be_made_is_named(shell: Shell) -> None:
+    (shell.work / "a file").touch()
+    _, err = shell("run", "x", code=1, env={"SIDECAR_HOME": str(shell.work / "a file" / "home")})
+    assert "SIDECAR_HOME" in err
+
+
+@pytest.mark.parametrize("command", ["run", "acp", "sessions", "record verify"])
+def test_an_unknown_flag_is_told_with_the_usage_of_its_command(shell: Shell, command: str) -> None:
+    _, err = shell(*command.split(), "x", "--no-such-flag", code=2)
+    assert err.startswith(f"usage: sidecar {command} ")
+    assert "--no-such-flag" in err
+
+
 def test_without_a_terminal_only_auto_approves(shell: Shell) -> None:
     target = shell.work / "x.txt"
     for approve in ("ask", "deny"):

@@ -110,6 +110,12 @@ def test_places_that_are_not_safe_or_not_free_are_left_alone(tmp_path: Path) -> 
         else:
             with RawHost("--socket", str(folder / "s")) as host:
                 host.wait_stderr("ready")
+    shared = tmp_path / "shared"  # like /tmp, whose mode nobody must be told to change
+    shared.mkdir()
+    shared.chmod(0o1777)
+    told = refused(tmp_path, "--socket", str(shared / "s"))
+    assert "chmod" not in told
+    assert f"{shared}/sidecar-{os.geteuid()}" in told
     file, directory, link = tmp_path / "file", tmp_path / "directory", tmp_path / "link"
     file.write_text("precious")
     directory.mkdir()

@@ -281,3 +281,8 @@ async def test_closing_is_the_end_of_connections_not_of_the_registry(tmp_path: P
         for _ in range(2):
             assert summary_of(await ask(registry.resolve("openai/m", Settings()), [user("hi")]))["text"] == "ok"
             await registry.aclose()
+
+
+@pytest.mark.parametrize("reference", ["gpt-5.2", "other/m"])
+def test_who_has_keys_is_not_told_to_set_them(reference: str) -> None:
+    assert "API_KEY" not in str(refused(Registry(KEYS), reference, Settings()).hint)
