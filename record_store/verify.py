@@ -109,6 +109,7 @@ class _Structure:
         self._first = True
         self._fork_line = 0
         self._bracket: str | None = ""
+        self._left: str | None = ""
         self._turn: str | None = ""
         self._calls: set[str] | None = set()
 
@@ -119,7 +120,8 @@ class _Structure:
 
     def check(self, record: r.Record, line: int) -> Iterator[tuple[str, str]]:
         if 0 < self._fork_line < line:
-            self._fork_line, self._bracket = 0, ""
+            # What the source had open, the fork closes; forks that leave it as it is are whole too.
+            self._fork_line, self._left, self._bracket = 0, self._bracket, ""
         if self._first and not isinstance(record, r.Metadata):
             yield "metadata", "the log does not begin with it"
         match record:
@@ -149,7 +151,9 @@ class _Structure:
             if open_one:
                 yield "bracket", f"{own} starts while {open_one} is open"
             return
-        if open_one is not None and open_one != own:
+        left, self._left = self._left, ""
+        closes_left = isinstance(record, r.CompactionCancel) and not open_one and own == left
+        if open_one is not None and open_one != own and not closes_left:
             yield "bracket", f"{own} is not open"
         self._bracket = own if isinstance(record, r.CompactionSummary) else ""
         if isinstance(record, r.ApplyCompaction) and record.post_tokens >= record.pre_tokens:

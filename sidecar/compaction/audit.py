@@ -95,6 +95,8 @@ class _Auditor:
     def __init__(self) -> None:
         self._state = State()
         self._open: _Open | None = None
+        # What the source of a fork had open: the fork may close it, and nothing else.
+        self._left: _Open | None = None
         self._known = True
         self._requests = _Requests()
         self._landed_in_step: int | None = None
@@ -119,7 +121,7 @@ class _Auditor:
 
     def _check(self, record: r.Record, line: int) -> Iterator[tuple[str, str] | tuple[str, str, int]]:
         if 0 < self._state.fork_line < line:
-            self._open = None
+            self._left, self._open = self._open, None
         match record:
             case r.CompactionStart():
                 yield from self._start(record)
@@ -157,8 +159,8 @@ class _Auditor:
             yield from _may_start(self._state, policy, record.pre_tokens)
 
     def _ends(self, compaction_id: str) -> _Found:
-        known, running = self._known, self._open
-        self._open = None
+        known, running = self._known, self._open or self._left
+        self._open = self._left = None
         if known and (running is None or running.start.compaction_id != compaction_id):
             yield "bracket", f"{compaction_id} ends without having started"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -177,12 +178,18 @@ async def test_a_fork_while_a_compaction_runs_closes_its_copy_of_the_bracket(at_
         async with running_sidecar(llm=llm) as sidecar:
             client = sidecar.client
             sid = (await client.sessions.create(cwd=str(sidecar.work))).session_id
-            turns = [(await client.chat.run(sid, f"question {n} " + "word " * 200)).turn_id for n in range(3)]
+            turns = [(await client.chat.run(sid, f"question {n}")).turn_id for n in range(3)]
             async with anyio.create_task_group() as group:
                 group.start_soon(client.chat.compact, sid)
                 await until(lambda: len(llm.requests) == 4, what="the summary request")
                 fork = await client.sessions.fork(sid, at_turn=turns[-1] if at_turn else None)
                 gate.open()
+            assert (
+                subprocess.run(
+                    sidecar.command("record", "verify", fork.session_id, "--policy"), env=sidecar.env, cwd=sidecar.work
+                ).returncode
+                == 0
+            )
             records = sidecar.records(fork.session_id)
             started = [r["compaction_id"] for r in of_type(records, "compaction.start")]
             ended = [(r["compaction_id"], r["reason"]) for r in of_type(records, "compaction.cancel")]
