@@ -19,7 +19,7 @@ Command = Callable[[argparse.Namespace], int]
 class Parser(argparse.ArgumentParser):
     """Tells of an argument that a command does not know with that command's usage, not with the program's."""
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")

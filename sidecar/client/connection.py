@@ -60,7 +60,8 @@ class Connection:
 
     async def ready(self) -> Peer:
         """The peer, once there is one. Raises `ConnectionLost` when there will be none."""
-        while self.peer is None:
+        # A peer whose connection has just ended is still here until its place is cleared.
+        while self.peer is None or self.peer.lost is not None:
             if self.lost is not None:
                 raise self.lost
             await self._changed.wait()

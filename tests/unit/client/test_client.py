@@ -265,6 +265,23 @@ async def test_without_reconnect_a_loss_ends_calls_and_streams() -> None:
             await client.system.ping()
 
 
+async def test_a_call_at_once_after_a_loss_waits_for_the_new_connection() -> None:
+    async with fake_daemon() as daemon, SidecarClient.connect(daemon.socket) as client:
+        daemon.results["agent.session.get"] = {"session": SESSION}
+        async with anyio.create_task_group() as tasks:
+            answers: list[str] = []
+
+            async def again() -> None:
+                with pytest.raises(ConnectionLost):
+                    await client.chat.clear("s1")
+                answers.append((await client.sessions.get("s1")).session_id)
+
+            tasks.start_soon(again)
+            await daemon.wait_for(lambda f: f.get("method") == "agent.chat.clear")
+            await daemon.drop()
+        assert answers == ["s1"]
+
+
 async def test_a_turn_whose_daemon_has_gone_is_not_a_turn_that_ended() -> None:
     async with fake_daemon() as daemon, SidecarClient.connect(daemon.socket, reconnect=False) as client:
         with client.events("s1") as events:
