@@ -11,14 +11,14 @@ import os
 import re
 import sys
 import tomllib
-import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_origin
 
 import msgspec
 from msgspec import Meta, Struct, field
 
+from sidecar.config_keys import fault_of, fits, known_keys, plain_type, type_at
 from sidecar.errors import Fault
 
 Ratio = Annotated[float, Meta(ge=0.0, le=1.0)]
@@ -210,7 +210,7 @@ def check(layer: Mapping[str, Any], *, source: str, session: bool = False) -> La
     try:
         msgspec.convert(layer, Settings, strict=True)
     except msgspec.ValidationError as error:
-        raise _explain(layer, str(error), source) from None
+        raise fault_of(error, Settings, layer, source, _may_be_secret) from None
     return dict(layer)
 
 
@@ -220,135 +220,20 @@ def known_part(layer: Mapping[str, Any], above: Sequence[str] = ()) -> Layer:
     out: Layer = {}
     for name, value in layer.items():
         path = [*above, name]
-        if not _fails(path, value):
+        if fits(Settings, path, value):
             out[name] = value
         elif isinstance(value, Mapping):
             inner = known_part(value, path)
-            if inner and not _fails(path, inner):
+            if inner and fits(Settings, path, inner):
                 out[name] = inner
     return out
 
 
-def _explain(layer: Mapping[str, Any], text: str, source: str) -> Fault:
-    detail, _, where = text.partition(" - at `")
-    path = _find_offender(layer, re.findall(r"\[\.\.\.\]|[^.\[\]]+", where.rstrip("`").lstrip("$")))
-    unknown = re.match(r"Object contains unknown field `(.*)`", detail)
-    if unknown:
-        key = ".".join([*path, unknown.group(1)])
-        return Fault(
-            "config_invalid",
-            f"Unknown configuration key {key!r} ({source})",
-            hint=f"known keys here: {', '.join(known_keys(path)) or 'none'}",
-            key=key,
-        )
-    key = ".".join(path)
-    value: Any = layer
-    for part in path:
-        if isinstance(value, Mapping):
-            value = value.get(part)
-        elif isinstance(value, (list, tuple)) and part.isdigit() and int(part) < len(value):
-            value = value[int(part)]
-    wanted = describe(path) or detail
-    private = _may_be_secret(path, value)
-    shown = isinstance(value, (int, float, bool, str)) and not private
-    said = f"<{type(value).__name__}>" if private else _short(value)
-    return Fault(
-        "config_invalid",
-        f"{key} = {said} is not allowed ({source}): wanted {wanted}",
-        hint=f"set {key} to {wanted}",
-        key=key,
-        value=value if shown else None,
-        range=wanted,
-    )
-
-
-def _may_be_secret(path: list[str], value: Any) -> bool:
+def _may_be_secret(path: Sequence[str], value: Any) -> bool:
     """Headers and environments hold credentials, wherever in a provider's or server's row they were put."""
     if not path or path[0] not in ("providers", "mcp"):
         return False
     return bool({"headers", "env"}.intersection(path)) or isinstance(value, (Mapping, list, tuple))
-
-
-def _find_offender(layer: Mapping[str, Any], path: list[str]) -> list[str]:
-    """The whole path. msgspec writes keys of free dicts as `[...]`: the entry that fails alone is the one."""
-    found: list[str] = []
-    here: Any = layer
-    for part in path:
-        if part == "[...]":
-            entries = here.items() if isinstance(here, Mapping) else ()
-            part = next((name for name, value in entries if _fails([*found, name], value)), "")
-            if not part:
-                break
-        found.append(part)
-        here = here.get(part) if isinstance(here, Mapping) else None
-    return found
-
-
-def _fails(path: list[str], value: Any) -> bool:
-    for part in reversed(path):
-        value = {part: value}
-    try:
-        msgspec.convert(value, Settings, strict=True)
-    except msgspec.ValidationError:
-        return True
-    return False
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _type_at(path: list[str]) -> Any:
-    kind: Any = Settings
-    for part in path:
-        kind = _strip(kind)
-        if isinstance(kind, type) and issubclass(kind, Struct):
-            hints = get_type_hints(kind, include_extras=True)
-            if part not in hints:
-                return None
-            kind = hints[part]
-        elif get_origin(kind) in (dict, tuple):
-            kind = get_args(kind)[1 if get_origin(kind) is dict else 0]
-        else:
-            return None
-    return kind
-
-
-def _strip(kind: Any) -> Any:
-    while get_origin(kind) is Annotated or get_origin(kind) in (Union, types.UnionType):
-        args = [a for a in get_args(kind) if a is not type(None)]
-        kind = args[0]
-    return kind
-
-
-def describe(path: list[str]) -> str:
-    """What a key takes, in words: `a number from 0.5 to 0.99`."""
-    kind = _type_at(path)
-    if kind is None:
-        return ""
-    optional = get_origin(kind) in (Union, types.UnionType) and type(None) in get_args(kind)
-    if optional:
-        kind = next(a for a in get_args(kind) if a is not type(None))
-    meta = next((m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Meta)), None)
-    base = _strip(kind)
-    if get_origin(base) is Literal:
-        return "one of " + ", ".join(repr(a) for a in get_args(base))
-    name = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}.get(base, "")
-    if not name:
-        name = "a list of texts" if get_origin(base) is tuple else "a table"
-    if meta is not None:
-        low = meta.ge if meta.ge is not None else meta.gt
-        if low is not None and meta.le is not None:
-            return f"{name} {'from' if meta.gt is None else 'over'} {low} to {meta.le}"
-        if low is not None:
-            return f"{name} of at least {low}"
-    return name
-
-
-def known_keys(path: list[str]) -> list[str]:
-    kind = _strip(_type_at(path)) if path else Settings
-    return list(kind.__struct_fields__) if isinstance(kind, type) and issubclass(kind, Struct) else []
 
 
 # ---------------------------------------------------------------- layers
@@ -378,12 +263,11 @@ def read_env(env: Mapping[str, str]) -> Layer:
     layer: Layer = {}
     if env.get("SIDECAR_MODEL"):
         layer["model"] = {"name": env["SIDECAR_MODEL"]}
-    for section, hint in get_type_hints(Settings, include_extras=True).items():
-        kind = _strip(hint)
-        if not (isinstance(kind, type) and issubclass(kind, Struct)):
-            continue
+    for section in known_keys(Settings, []):
         prefix = f"SIDECAR_{section}_".upper()
-        keys = {prefix + key.upper(): key for key in kind.__struct_fields__}
+        keys = {prefix + key.upper(): key for key in known_keys(Settings, [section])}
+        if not keys:
+            continue  # a free table: names of its rows are no variables
         for name in sorted(n for n in env if n.startswith(prefix) and env[n] != ""):
             if name not in keys:
                 raise Fault(
@@ -392,12 +276,12 @@ def read_env(env: Mapping[str, str]) -> Layer:
                     hint=f"unset it; known here: {', '.join(keys)}",
                     key=name,
                 )
-            layer.setdefault(section, {})[keys[name]] = _parse(env[name], _type_at([section, keys[name]]))
+            layer.setdefault(section, {})[keys[name]] = _parse(env[name], type_at(Settings, [section, keys[name]]))
     return check(layer, source="environment")
 
 
 def _parse(text: str, kind: Any) -> Any:
-    base = _strip(kind)
+    base = plain_type(kind)
     if base is bool:
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
     if base in (int, float):
