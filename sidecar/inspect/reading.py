@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import msgspec
-
 from protocol.messages import JsonObject
-from sidecar import settings as settings_module
-from sidecar.compaction.policy import Prices, resolve_compaction_policy
-from sidecar.errors import Fault
 from sidecar.inspect.fields import items, message_text, number, shortened, table, text, who, words
+from sidecar.inspect.limit_lines import LimitLines
 from sidecar.inspect.open_bracket import OpenBracket, SpanText
-from sidecar.inspect.report import AgentReport, Compaction, Limits, Point, Report, Request, Rewrite, Tokens, Turn
-from sidecar.providers.catalog import resolve_info
-from sidecar.settings import Layer, Settings
+from sidecar.inspect.report import AgentReport, Compaction, Point, Report, Request, Rewrite, Tokens, Turn
+from sidecar.settings import Layer
 
 NOISE_TOKENS, NOISE_SHARE = 2_000, 0.95
 """A cache hit that fell by no more than this is not shown as a loss (as in the daemon's own diagnostics)."""
@@ -74,16 +69,9 @@ class _Reader:
         self.session_id = self.title = self.cwd = self.forked_from = ""
         self.created_at = self.fork_line = self.first_time = self.last_time = 0
         self.spawned: dict[str, str] = {}
-        self._configuration = configuration
-        self._own: JsonObject = {}
-        self._settings = _settings(configuration, {})
-        self._model = ""
-        self._window = 0
-        self._learned: dict[str, int] = {}
-        self._prices: dict[str, Prices] = {}
+        self._limits = LimitLines(configuration)
         self._lines = self._damaged = self._steps = self._failed = 0
         self._points: list[Point] = []
-        self._limits: list[Limits] = []
         self._requests: list[Request] = []
         self._compactions: list[Compaction] = []
         self._rewrites: list[Rewrite] = []
@@ -117,14 +105,14 @@ class _Reader:
         return AgentReport(
             agent_id=self.agent_id,
             purpose=purpose,
-            model=self._model,
+            model=self._limits.model,
             lines=self._lines,
             damaged=self._damaged,
             steps=self._steps,
             begin=self.first_time,
             end=self.last_time,
             points=tuple(self._points),
-            limits=tuple(self._limits),
+            limits=tuple(self._limits.drawn),
             requests=tuple(self._requests),
             compactions=tuple(compactions),
             rewrites=tuple(self._rewrites),
@@ -140,6 +128,11 @@ class _Reader:
     def _between(self) -> float:
         return self._steps + 0.5
 
+    @property
+    def _from_here(self) -> float:
+        """Where something begins that holds on: what is told before the first step holds from the axis's beginning."""
+        return self._between if self._steps else 0.0
+
     def metadata(self, line: int, time: int, raw: JsonObject) -> None:
         self.session_id = text(raw, "session_id")
         self.created_at = number(raw, "created_at") or time
@@ -148,45 +141,10 @@ class _Reader:
     def configured(self, line: int, time: int, raw: JsonObject) -> None:
         self.title = text(raw, "title") or self.title
         self.cwd = text(raw, "cwd") or self.cwd
-        self._model = text(raw, "model") or self._model
-        self._window = number(raw, "window") or self._window
-        if isinstance(raw.get("config"), dict):
-            self._own = raw["config"]
-            self._settings = _settings(self._configuration, self._own)
-            self._prices.clear()
-        self._draw_limits()
+        self._limits.configured(self._from_here, raw)
 
     def window_learned(self, line: int, time: int, raw: JsonObject) -> None:
-        model, window = text(raw, "model"), number(raw, "window")
-        if window > 0:
-            self._learned[model] = min(window, self._learned.get(model, window))
-        self._draw_limits()
-
-    def _draw_limits(self) -> None:
-        if not self._model:
-            return
-        info = resolve_info(self._model, self._settings, None)
-        window = self._window if self._window and info.window_source != "config" else info.window
-        window = min(window, self._learned.get(self._model, window))
-        policy = resolve_compaction_policy(self._model, window, self._settings)
-        self._limits_are(window, policy.soft_at, policy.snip_at, policy.trigger_at, policy.block_at)
-
-    def _limits_recorded(self, told: JsonObject) -> None:
-        """What a compaction was started under stands over what the configuration says: it may follow from prices."""
-        window, trigger, block = (number(told, name) for name in ("window", "trigger_at", "block_at"))
-        if window > 0 and 0 < trigger <= block:
-            last = self._limits[-1] if self._limits else Limits(0, 0, trigger, trigger, 0, 0)
-            self._limits_are(window, min(last.soft, trigger), min(last.snip, trigger), trigger, block)
-
-    def _limits_are(self, window: int, soft: int, snip: int, trigger: int, block: int) -> None:
-        x = self._between if self._steps else 0.0
-        limits = Limits(x, window, soft, snip, trigger, block)
-        last = self._limits[-1] if self._limits else None
-        if last is not None and _same_lines(last, limits):
-            return
-        if last is not None and last.x == x:
-            self._limits.pop()
-        self._limits.append(limits)
+        self._limits.window_learned(self._from_here, raw)
 
     # ---------------------------------------------------------------- turns and messages
 
@@ -224,9 +182,8 @@ class _Reader:
     # ---------------------------------------------------------------- requests
 
     def requested(self, line: int, time: int, raw: JsonObject) -> None:
-        if not self._model and raw.get("kind") == "step":  # the session names none: the process's default was asked
-            self._model = text(raw, "model")
-            self._draw_limits()
+        if raw.get("kind") == "step":
+            self._limits.asked(self._from_here, text(raw, "model"))
 
     def usage(self, line: int, time: int, raw: JsonObject) -> None:
         tokens = self._tokens(raw)
@@ -264,10 +221,7 @@ class _Reader:
     def _tokens(self, raw: JsonObject) -> Tokens:
         prompt, completion = number(raw, "prompt_tokens"), number(raw, "completion_tokens")
         cached = min(prompt, number(raw, "cached_tokens"))
-        model = text(raw, "model")
-        prices = self._prices.get(model)
-        if prices is None:
-            prices = self._prices[model] = Prices.of(resolve_info(model, self._settings, None))
+        prices = self._limits.prices(text(raw, "model"))
         return Tokens(prompt, cached, completion, 1, prices.cached * cached, prices.output * completion)
 
     def _measured(self, point: Point) -> None:
@@ -282,7 +236,7 @@ class _Reader:
         if self._bracket is not None:
             self._close(self._bracket.cancelled(self._between, time, None, "unfinished"))
         self._bracket = OpenBracket(len(self._compactions) + 1, self._between, time, line, raw)
-        self._limits_recorded(table(raw, "limits"))
+        self._limits.compaction_started(self._from_here, table(raw, "limits"))
 
     def compaction_summarised(self, line: int, time: int, raw: JsonObject) -> None:
         if self._bracket is not None:
@@ -348,17 +302,3 @@ _HANDLERS: dict[str, Callable[[_Reader, int, int, JsonObject], None]] = {
     "context.host_revision": _Reader.revised,
     "agent.spawn": _Reader.agent_spawned,
 }
-
-
-def _same_lines(a: Limits, b: Limits) -> bool:
-    return (a.window, a.soft, a.snip, a.trigger, a.block) == (b.window, b.soft, b.snip, b.trigger, b.block)
-
-
-def _settings(configuration: Layer, own: JsonObject) -> Settings:
-    """The settings of these layers; what is not valid (any more) is left out whole."""
-    for layers in ((configuration, own), (configuration,), ()):
-        try:
-            return settings_module.effective(*layers)
-        except (Fault, msgspec.ValidationError):
-            continue
-    return Settings()
