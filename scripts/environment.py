@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -128,10 +128,19 @@ def copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """For the programs that make an environment: without the interpreter's own settings, which would leak into it, and
+    without pip's cache where the home cannot be written: building a wheel fails there instead of going on."""
+    env = {k: v for k, v in given.items() if k not in ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_USER")}
+    if not os.access(env.get("HOME") or os.path.expanduser("~"), os.W_OK) and "PIP_CACHE_DIR" not in env:
+        env["PIP_NO_CACHE_DIR"] = "1"
+    return env
+
+
 def run(command: list[str], problem: str) -> None:
-    # The interpreter's own settings must not leak into the environment that is made.
-    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_USER")}
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(os.environ)
+    )
     if done.returncode != 0:
         print(done.stdout[-4000:], file=sys.stderr)
         sys.exit(f"error: {problem}")

@@ -46,7 +46,7 @@ async function serve({ id, method, params }) {
   }
 }
 
-// Frames end with \n and nothing else: readline would break lines at U+2028 too, which JSON may hold inside strings.
+// Frames end with \n and nothing else; JSON may hold U+2028 inside strings, where some line readers break.
 let buffered = Buffer.alloc(0);
 daemon.stdout.on("data", (data) => {
   buffered = Buffer.concat([buffered, data]);

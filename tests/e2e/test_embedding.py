@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import socket
 import subprocess
 import sys
@@ -171,6 +173,37 @@ async def test_a_client_of_a_daemon_that_was_killed_is_told(tmp_path: Path) -> N
             gate.open()
             opened = await again.client.sessions.resume(session.session_id)
             assert [r.kind for r in opened.recovered] == ["open_turn"]
+
+
+def from_readme(language: str) -> str:
+    found = re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(found) == 1
+    return str(found[0])
+
+
+async def test_the_python_of_the_readme_runs_as_it_stands() -> None:
+    with (
+        FakeLLM(sequence(Reply("", tool_calls=[call("clock", {})]), Reply("It is 12:04."))) as llm,
+        a_place(llm) as place,
+    ):
+        (place.work / "host.py").write_text(from_readme("python").replace('"/work"', repr(str(place.work))))
+        done = await run_example(place, [sys.executable, "host.py"], PYTHONPATH=str(ROOT))
+        assert done.stdout.decode() == "It is 12:04.\n", done.stderr.decode()
+        assert llm.requests[-1].texts[-1] == ("tool", "12:04")
+
+
+async def test_the_javascript_of_the_readme_runs_as_it_stands() -> None:
+    with a_place() as place:
+        program, *rest = place.command("serve", "--stdio")
+        text = from_readme("js")
+        spawned = 'spawn("sidecar", ["serve", "--stdio"]'
+        assert spawned in text
+        text = text.replace(spawned, f"spawn({json.dumps(program)}, {json.dumps(rest)}") + "child.stdin.end();\n"
+        (place.work / "host.mjs").write_text(text)
+        done = await run_example(place, [node(), "host.mjs"])
+        assert done.returncode == 0, done.stderr.decode()
+        assert "system.ready" in done.stdout.decode()
+        assert "ok: true" in done.stdout.decode()
 
 
 def test_examples_are_all_tested() -> None:
