@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import anyio
@@ -13,23 +12,11 @@ from protocol import events as e
 from protocol.messages import TextPart
 from sidecar.client.host import HostCall, host_tool
 from tests.support.fake_llm import FakeLLM, Gate, Reply, call, sequence
-from tests.support.one_daemon import OneDaemon, Talk, one_daemon
+from tests.support.one_daemon import OneDaemon, Talk
 from tests.support.running import running_sidecar, until
 from tests.support.wire import of_type
 
 pytestmark = pytest.mark.anyio
-DIALECTS = ("openai", "anthropic")
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[OneDaemon]:
-    with one_daemon() as running:
-        yield running
-
-
-@pytest.fixture(params=DIALECTS)
-def dialect(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def chat_usage(usage: Any, **top: Any) -> list[bytes]:

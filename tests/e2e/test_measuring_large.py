@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import string
-from collections.abc import Iterator
 
 import anyio
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from protocol import events as e
 from sidecar.client.host import HostCall, host_tool
 from tests.support.fake_llm import FakeLLM, Reply, call
-from tests.support.one_daemon import OneDaemon, one_daemon
+from tests.support.one_daemon import OneDaemon
 from tests.support.running import running_sidecar
 
 pytestmark = pytest.mark.anyio
@@ -27,12 +26,6 @@ TEXTS = {
     "noise": "".join(_dice.choice(string.ascii_letters) for _ in range(1_000_000)),
 }
 CONFIG = {"model": {"window": 50_000_000}, "tools": {"spill_bytes": 1 << 24}}
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[OneDaemon]:
-    with one_daemon() as running:
-        yield running
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,10 @@ from protocol.errors import CODES
 from sidecar.client.errors import SidecarError
 from sidecar.client.host import HostCall, host_tool
 from tests.support.fake_llm import FakeLLM, Reply, call, failure, sequence
-from tests.support.one_daemon import OneDaemon, one_daemon
+from tests.support.one_daemon import OneDaemon
 from tests.support.running import a_place, running_sidecar, until
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[OneDaemon]:
-    with one_daemon() as running:
-        yield running
 
 
 def refused(caught: pytest.ExceptionInfo[SidecarError], reason: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import anyio
@@ -16,22 +15,10 @@ from protocol.errors import CODES
 from sidecar.client.host import HostCall, host_tool
 from tests.support.fake_dialects import Counts, anthropic_stream, openai_stream
 from tests.support.fake_llm import Gate, Reply, call, failure, sequence
-from tests.support.one_daemon import KEY, OneDaemon, Talk, one_daemon
+from tests.support.one_daemon import KEY, OneDaemon, Talk
 from tests.support.running import until
 
 pytestmark = pytest.mark.anyio
-DIALECTS = ("openai", "anthropic")
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[OneDaemon]:
-    with one_daemon() as running:
-        yield running
-
-
-@pytest.fixture(params=DIALECTS)
-def dialect(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def retries(talk: Talk) -> list[tuple[int, str, int | None]]:

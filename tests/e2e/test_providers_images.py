@@ -7,7 +7,6 @@ import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import anyio
@@ -20,23 +19,11 @@ from protocol.messages import ImagePart, Part, TextPart
 from sidecar.client.host import HostCall, host_tool
 from tests.support import strict_anthropic, strict_openai
 from tests.support.fake_llm import FakeLLM, Gate, Reply, Request, call, failure, sequence
-from tests.support.one_daemon import OneDaemon, Talk, one_daemon
+from tests.support.one_daemon import OneDaemon, Talk
 from tests.support.running import a_place, running_sidecar
 from tests.support.wire import assert_append_only, of_type
 
 pytestmark = pytest.mark.anyio
-DIALECTS = ("openai", "anthropic")
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[OneDaemon]:
-    with one_daemon() as running:
-        yield running
-
-
-@pytest.fixture(params=DIALECTS)
-def dialect(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def png(seed: int, size: int = 0) -> bytes:

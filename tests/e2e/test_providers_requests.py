@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,24 +12,12 @@ from protocol.messages import TextPart, ToolSpec
 from sidecar.client.host import HostCall, host_tool
 from tests.support import strict_anthropic, strict_openai
 from tests.support.fake_llm import FakeLLM, Reply, Request, call, sequence
-from tests.support.one_daemon import OneDaemon, one_daemon
+from tests.support.one_daemon import OneDaemon
 from tests.support.raw_host import SocketHost
 from tests.support.running import a_place, running_sidecar
 from tests.support.wire import assert_append_only, message_bytes, prefix_bytes
 
 pytestmark = pytest.mark.anyio
-DIALECTS = ("openai", "anthropic")
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[OneDaemon]:
-    with one_daemon() as running:
-        yield running
-
-
-@pytest.fixture(params=DIALECTS)
-def dialect(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def check(request: Request) -> dict[str, Any]:

@@ -1,16 +1,12 @@
 """One daemon at a socket for many tests, and one model server whose script depends on the model's name.
 
-    @pytest.fixture(scope="module")
-    def daemon() -> Iterator[OneDaemon]:
-        with one_daemon() as running:
-            yield running
-
     async def test_it(daemon: OneDaemon) -> None:
         async with daemon.talk("openai", sequence(Reply("hi"))) as talk:
             result = await talk.run("hello")
             assert talk.requests[0].texts[-1] == ("user", "hello")
 
-A talk is a session of its own with a model of its own, so tests do not see each other.
+A talk is a session of its own with a model of its own, so tests do not see each other. The fixture `daemon` is in
+`tests/e2e/conftest.py`.
 """
 
 from __future__ import annotations
@@ -38,6 +34,7 @@ from sidecar.settings import merge
 from tests.support.fake_llm import FakeLLM, Reply, Request, Script
 from tests.support.running import Place, a_place
 
+DIALECTS = ("openai", "anthropic")
 KEY = "sk-test-0123456789abcdefSECRET"
 QUICK: dict[str, Any] = {"retry_base_s": 0.01}
 """Retries that do not take long."""
