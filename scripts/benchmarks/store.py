@@ -21,6 +21,7 @@ from record_store import records as r
 from record_store.encoder import encode
 from record_store.local import LocalStore
 from record_store.recovery import fold_log
+from scripts.benchmarks.rows import Row, row
 
 APPENDS = 20_000
 SYNCS = 200
@@ -30,11 +31,9 @@ LISTED = 500
 TAIL = 60
 """Records after the last compaction of the logs that are resumed."""
 
-Row = dict[str, Any]
-
 
 def run() -> list[Row]:
-    """Every figure: `{name, value, unit, baseline, ratio, goal, ok}`; `goal` and `ok` are None where none is set."""
+    """Every figure."""
     with tempfile.TemporaryDirectory(prefix="store-bench-") as home:
         return anyio.run(_run, Path(home))
 
@@ -44,20 +43,6 @@ async def _run(home: Path) -> list[Row]:
     rows += await _resuming(home / "resume")
     rows.append(await _listing(home / "list"))
     return rows
-
-
-def _row(
-    name: str, value: float, unit: str, baseline: float | None, goal: str | None = None, ok: bool | None = None
-) -> Row:
-    return {
-        "name": name,
-        "value": round(value, 3),
-        "unit": unit,
-        "baseline": None if baseline is None else round(baseline, 3),
-        "ratio": round(value / baseline, 3) if baseline else None,
-        "goal": goal,
-        "ok": ok,
-    }
 
 
 # ---------------------------------------------------------------- material
@@ -144,9 +129,9 @@ async def _appending(home: Path) -> list[Row]:
     lines = [encode(record, line) for line, record in enumerate(records, 1)]
     plain_s, plain_sync_s, checkpoint_plain_s = _plain(home / "plain", lines)
     return [
-        _row("append", APPENDS / append_s, "records/s", APPENDS / plain_s),
-        _row("append and sync", statistics.median(sync_s) * 1e6, "us", plain_sync_s * 1e6),
-        _row(f"checkpoint of {APPENDS // 8 * 3:,} messages", checkpoint_s * 1e3, "ms", checkpoint_plain_s * 1e3),
+        row("append", APPENDS / append_s, "records/s", APPENDS / plain_s),
+        row("append and sync", statistics.median(sync_s) * 1e6, "us", plain_sync_s * 1e6),
+        row(f"checkpoint of {APPENDS // 8 * 3:,} messages", checkpoint_s * 1e3, "ms", checkpoint_plain_s * 1e3),
     ]
 
 
@@ -183,7 +168,7 @@ def _replaying(home: Path) -> Row:
     loads_s = min(_timed(lambda: _load_all(lines)) for _ in range(3))
     rate, plain = REPLAYED / replay_s, REPLAYED / loads_s
     goal = "at least 150,000/s, or 0.6 of orjson.loads"
-    return _row("full replay", rate, "records/s", plain, goal, rate >= 150_000 or rate / plain >= 0.6)
+    return row("full replay", rate, "records/s", plain, goal=goal, ok=rate >= 150_000 or rate / plain >= 0.6)
 
 
 def _load_all(lines: list[bytes]) -> None:
@@ -205,8 +190,8 @@ async def _resuming(home: Path) -> list[Row]:
         value, least = statistics.median(times) * 1e3, rows[0]["value"] if rows else None
         ok = value <= 150 and (least is None or value <= 1.5 * least)
         goal = "at most 150 ms, and 1.5 of that of 1,000 records"
-        rows.append(_row(f"resume of {count:,} records", value, "ms", least, goal, ok))
-        rows.append(_row(f"the same without a checkpoint, {count:,} records", replay_ms, "ms", None))
+        rows.append(row(f"resume of {count:,} records", value, "ms", least, goal=goal, ok=ok))
+        rows.append(row(f"the same without a checkpoint, {count:,} records", replay_ms, "ms"))
     return rows
 
 
@@ -232,7 +217,7 @@ async def _listing(home: Path) -> Row:
     first_s = time.perf_counter() - began
     began = time.perf_counter()
     await fresh.list()
-    return _row(f"list of {LISTED} sessions", (time.perf_counter() - began) * 1e3, "ms", first_s * 1e3)
+    return row(f"list of {LISTED} sessions", (time.perf_counter() - began) * 1e3, "ms", first_s * 1e3)
 
 
 def _timed(call: Callable[[], object]) -> float:
@@ -242,4 +227,4 @@ def _timed(call: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("\n".join(orjson.dumps(row).decode() for row in run()) + "\n")
+    sys.stdout.write("\n".join(orjson.dumps(figure).decode() for figure in run()) + "\n")

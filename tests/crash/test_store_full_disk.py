@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from record_store.errors import StoreWriteError
 from record_store.local import LocalStore
 from record_store.replay import state_at
 from record_store.verify import verify
+from tests.support.small_disk import mounted
 from tests.support.store import canonical, opened, texts
 
 pytestmark = pytest.mark.anyio
@@ -23,17 +23,8 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """One of 512 KiB, where we may mount one."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=512k,mode=0700", "tmpfs", str(place)], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip("no right to mount a file system")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
+    with mounted(tmp_path / "disk", "512k") as disk:
+        yield disk
 
 
 async def test_a_full_disk(small_disk: Path) -> None:

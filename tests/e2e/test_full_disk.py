@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from sidecar.client.errors import SidecarError
 from tests.support.fake_llm import FakeLLM, Gate, Reply
 from tests.support.running import running_sidecar, until
+from tests.support.small_disk import mounted
 from tests.support.wire import read_records
 
 pytestmark = pytest.mark.anyio
@@ -20,17 +20,8 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A real file system of 4 MiB."""
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(mount)], capture_output=True, check=False
-    )
-    if made.returncode != 0:
-        pytest.skip("NOT CHECKED: a small file system cannot be mounted here")
-    try:
-        yield mount
-    finally:
-        subprocess.run(["umount", "-l", str(mount)], check=False)
+    with mounted(tmp_path / "disk", "4m") as disk:
+        yield disk
 
 
 def fill(disk: Path) -> Path:
