@@ -22,7 +22,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from protocol import messages
-from record_store import files, fold, records
+from record_store import files, fold, pins, records, seen
 from record_store.fold import State
 
 VERSION: Final = 1
@@ -80,7 +80,7 @@ def snapshot(state: State) -> State:
     copies = {
         name: value.copy()
         for name in state.__struct_fields__
-        if isinstance(value := getattr(state, name), (list, dict)) and name != "config"
+        if isinstance(value := getattr(state, name), (list, dict, bytearray)) and name != "config"
     }
     return replace(state, **copies)
 
@@ -190,7 +190,7 @@ def _list_pieces(items: list[fold.Entry]) -> Iterator[bytes]:
 def _code() -> str:
     """Names the code that folds: its very text, so that no change of it can be forgotten."""
     crc = VERSION
-    for module in (fold, records, messages):
+    for module in (fold, pins, seen, records, messages):
         try:
             crc = crc32(Path(module.__file__ or "").read_bytes(), crc)
         except OSError:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from protocol.events import TodoItem
 from protocol.messages import ErrorInfo, JsonObject, Message, StopReason, ToolSpec, Usage
-from record_store import pins
+from record_store import pins, seen
 from record_store import records as r
 from record_store.pins import PinnedSkill
 from record_store.records import TurnMark
@@ -115,6 +115,8 @@ class State(Struct):
     last_text: str = ""
     client_ids: dict[str, str] = field(default_factory=dict)
     outcomes: dict[str, TurnOutcome] = field(default_factory=dict)
+    call_ids: bytearray = field(default_factory=bytearray)
+    """Ids of all calls that the log tells of, also of those that left the context (`record_store.seen`)."""
 
     anchor_tokens: int | None = None
     anchor_count: int = 0
@@ -232,10 +234,16 @@ def _append(s: State, x: r.AppendMessage, line: int) -> None:
         s.entries.append(entry)
         if x.message.role == "assistant":
             s.last_text = x.message.text
+            _note_calls(s, x.message)
     else:
         s.pending.append(Pending(entry, x.turn_id or "", x.queued, x.client_message_id))
     if x.client_message_id is not None and x.turn_id is not None:
         _remember(s, x.client_message_id, x.turn_id)
+
+
+def _note_calls(s: State, message: Message) -> None:
+    for call in message.tool_calls or ():
+        seen.note(s.call_ids, call.id)
 
 
 def _enter(s: State, ids: tuple[str, ...]) -> None:
@@ -360,6 +368,8 @@ def _host_revision(s: State, x: r.HostRevision, line: int) -> None:
     del s.entries[x.keep :]
     s.turn_marks = [m for m in s.turn_marks if m.start < x.keep]
     s.entries.extend(Entry(m, line) for m in x.messages)
+    for message in x.messages:
+        _note_calls(s, message)
     _take_back_skills(s)
     _rewritten(s, "host_revision")
 

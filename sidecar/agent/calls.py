@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,13 +39,13 @@ def arguments_of(text: str) -> dict[str, Any] | None:
     return parsed_object(text) if text.strip() else {}
 
 
-def with_unique_ids(made: Sequence[ToolCall], taken: set[str]) -> tuple[ToolCall, ...]:
-    """The calls with ids that are not empty and not in `taken` or twice among them; good ones stay as they are."""
+def with_unique_ids(made: Sequence[ToolCall], is_taken: Callable[[str], bool]) -> tuple[ToolCall, ...]:
+    """The calls with ids that are not empty, not taken and not twice among them; good ones stay as they are."""
     seen: set[str] = set()
     out: list[ToolCall] = []
     for call in made:
         name = call.id
-        if not name or name in taken or name in seen:
+        if not name or name in seen or is_taken(name):
             name = ids.new("call")
         seen.add(name)
         out.append(call if name == call.id else ToolCall(name, call.name, call.arguments))

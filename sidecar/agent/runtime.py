@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from protocol.events import AnyEvent, SteerApplied, StepStarted, UsageEvent
 from protocol.info import CacheDiagnostics, WindowSource
 from protocol.messages import Usage
+from record_store import seen
 from record_store.errors import StoreError
 from record_store.fold import State
 from record_store.records import Breakers, Edit, LlmRequest, LlmUsage, Record, StepBegin, StepEnd
@@ -57,7 +58,7 @@ class Agent:
         self.breakers_after_step: Callable[[int], Breakers | None] = lambda used: None
         self.prefix = Prefix("")
         self.meter = ContextMeter(measuring.estimator, measuring.calibration)
-        self.call_ids: set[str] = {c.id for e in log.state.entries for c in e.message.tool_calls or ()}
+        self.call_ids: Callable[[], Iterable[bytearray]] = lambda: (self.state.call_ids,)
         self.last_cache: CacheDiagnostics | None = (
             log.state.last_usage.cache if log.state.last_usage is not None else None
         )
@@ -77,6 +78,10 @@ class Agent:
 
     def window_and_source(self) -> tuple[int, WindowSource]:
         return self.model.window(self.reference, self.state, self.settings)
+
+    def is_call(self, call_id: str) -> bool:
+        """Whether a call of the session has, or may have, this id."""
+        return any(seen.holds(ids, call_id) for ids in self.call_ids())
 
     def append(self, *records: Record) -> list[int]:
         """Appends and folds, at once. Raises `Fault` (`store_write_failed`) with nothing changed."""

@@ -67,7 +67,7 @@ async def _stream(agent: Agent, turn: Turn, draft: Draft, request: EncodedReques
 
 
 def _accept(agent: Agent, turn: Turn, draft: Draft, finished: Finished) -> Reply:
-    made = calls.with_unique_ids(finished.tool_calls, agent.call_ids)
+    made = calls.with_unique_ids(finished.tool_calls, agent.is_call)
     if finished.reason == "length":
         made = tuple(c for c in made if calls.arguments_of(c.arguments) is not None)
     elif finished.reason == "content_filter":
@@ -79,7 +79,6 @@ def _accept(agent: Agent, turn: Turn, draft: Draft, finished: Finished) -> Reply
         blocks=finished.reasoning_blocks,
     )
     turn.draft = None
-    agent.call_ids.update(c.id for c in made)
     if made or message.text.strip():
         agent.append(AppendMessage(time=message.time, message=message, turn_id=turn.turn_id))
         agent.emit(MessageEvent(message=message), turn.turn_id)

@@ -41,11 +41,14 @@ class Seeding:
     async def records(self, found: Compared, now_ms: int) -> list[Record]:
         """Records that make the context agree. Raises `invalid_params` for content that cannot be taken in."""
         new = [await self._message(m, i + found.match.common, now_ms) for i, m in enumerate(found.rest)]
+        entries = self._seat.agent.state.entries
         if not found.match.diverged:
+            new = seeds.with_ids_of_their_own(new, [e.message for e in entries])
             return [AppendMessage(time=now_ms, message=m) for m in new]
-        keep, again = seeds.kept_until(self._seat.agent.state.entries, found.raw, found.match.ours)
+        keep, again = seeds.kept_until(entries, found.raw, found.match.ours)
+        new = seeds.with_ids_of_their_own([*again, *new], [e.message for e in entries[:keep]])
         return [
-            HostRevision(time=now_ms, from_message=found.match.common, keep=keep, messages=(*again, *new)),
+            HostRevision(time=now_ms, from_message=found.match.common, keep=keep, messages=tuple(new)),
         ]
 
     async def _message(self, m: HostMessage, index: int, now_ms: int) -> Message:

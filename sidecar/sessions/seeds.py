@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from protocol.chat import HostMessage
 from protocol.messages import Message, Part, TextPart
 from record_store.fold import Entry
+from sidecar import ids
 
 Comparable = tuple[str, str]
 """Role, and what was said; images count by their number only, since hosts encode them anew."""
@@ -54,6 +57,29 @@ def kept_until(entries: Sequence[Entry], raw: Sequence[Message], index: int) -> 
         return keep, ()
     told_in_summary = keep <= summary or not gone <= {e.message.id for e in entries}
     return (0, tuple(raw[:index])) if told_in_summary else (keep, ())
+
+
+def with_ids_of_their_own(messages: Sequence[Message], before: Sequence[Message]) -> list[Message]:
+    """The messages with every call's id standing once in the context that they make with those `before`: a transcript
+    may count its calls anew in each turn, and providers refuse that. Results follow their calls."""
+    taken = {call.id for m in before for call in m.tool_calls or ()}
+    open_calls: dict[str, list[str]] = {}
+    out: list[Message] = []
+    for message in messages:
+        if message.tool_calls:
+            open_calls = {}
+            own = []
+            for call in message.tool_calls:
+                name = call.id if call.id and call.id not in taken else ids.new("call")
+                taken.add(name)
+                open_calls.setdefault(call.id, []).append(name)
+                own.append(replace(call, id=name))
+            message = replace(message, tool_calls=tuple(own))
+        elif message.tool_call_id in open_calls:
+            names = open_calls[message.tool_call_id]
+            message = replace(message, tool_call_id=names.pop(0) if len(names) > 1 else names[0])
+        out.append(message)
+    return out
 
 
 def comparables(host: Sequence[HostMessage]) -> list[Comparable]:

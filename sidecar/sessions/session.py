@@ -54,6 +54,7 @@ class Session:
         self._seeding = Seeding(main, desk.opened.blobs)
         self._agents = SubAgents(desk, engine, lambda: main)
         engine.equip(desk, main, self._agents)
+        main.agent.call_ids = self._agents.call_ids
         self._skills = UserSkills(desk, main, self._agents)
         self.turns = Turns(
             main.agent, desk.tasks, notes, self._turn_ended, self._prepare, self._skills.before_first_step

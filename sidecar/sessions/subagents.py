@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import anyio
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from protocol.info import Recovered
 from protocol.messages import StopReason, TextPart, TurnResult, Usage
 from protocol.version import RECORD_VERSION, VERSION
+from record_store import seen
 from record_store.errors import StoreError
 from record_store.records import AgentFinish, AgentSpawn, ConfigUpdate, Metadata, ToolsSnapshot
 from sidecar import ids
@@ -40,6 +41,7 @@ class SubAgents:
         self._main = main
         self.seats: dict[str, Seat] = {}
         self._depths: dict[str, int] = {}
+        self._past_calls = bytearray()
 
     async def run(self, context: ToolContext, skill: Skill, prompt: str) -> ToolOutcome:
         """Implements `sidecar.skills.tools.SubagentRunner`."""
@@ -77,6 +79,11 @@ class SubAgents:
                 await self._end(agent_id)
             self._note(parent, self._finish(agent_id, stop_reason, usage))
         return answer(skill, result)
+
+    def call_ids(self) -> Iterable[bytearray]:
+        """Ids of the session's calls (`record_store.seen`): a host is told of a call's end by its id alone."""
+        agents = (self._main(), *self.seats.values())
+        return (self._past_calls, *(seat.agent.state.call_ids for seat in agents))
 
     async def settle(self) -> list[Recovered]:
         """After an abrupt end: closes what the agents that were at work left open. Their answers are lost."""
@@ -142,6 +149,7 @@ class SubAgents:
         child = seat(self._desk, journal, agent_id, resumed=False, only=skill.allowed_tools)
         child.toolbox.bring(mcp=parent.toolbox.server_tools)
         self._engine.equip(self._desk, child, self)
+        child.agent.call_ids = self.call_ids
         self.seats[agent_id] = child
         return child
 
@@ -162,6 +170,7 @@ class SubAgents:
         child = self.seats.pop(agent_id, None)
         self._depths.pop(agent_id, None)
         if child is not None:
+            seen.merge(self._past_calls, child.agent.state.call_ids)
             await child.compaction.close()
             await child.journal.close()
 

@@ -22,7 +22,7 @@ def test_arguments(text: str, wanted: object) -> None:
 
 def test_good_ids_stay_and_empty_repeated_or_taken_ones_are_renamed() -> None:
     made = [ToolCall(i, "t", "{}") for i in ("a", "b", "a", "", "", "old")]
-    ids = [c.id for c in with_unique_ids(made, {"old"})]
+    ids = [c.id for c in with_unique_ids(made, {"old"}.__contains__)]
     assert ids[:2] == ["a", "b"]
     assert len(set(ids)) == 6
     assert "" not in ids
