@@ -6,6 +6,7 @@
 #       -p 127.0.0.1:7332:7332 sidecar
 #
 # The first is a child of its host; the second a service, whose clients show the token in /run/secrets/sidecar-token.
+# The daemon is the user 10001: of what is mounted it must be able to read the token and to write the folder of work.
 
 FROM python:3.12-slim AS build
 WORKDIR /src

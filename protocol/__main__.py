@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from protocol import errors
-from protocol.events import EVENTS
+from protocol.events import EVENTS, Event
 from protocol.messages import Message, TurnResult
 from protocol.methods import METHODS, Method
 from protocol.version import PROTOCOL_VERSION
@@ -64,6 +64,8 @@ def type_text(kind: Any) -> str:
         return type_text(get_args(kind)[0])
     if origin is Literal:
         return " | ".join(json.dumps(a) for a in get_args(kind))
+    if origin in (Union, types.UnionType) and get_args(kind) == EVENTS:
+        return Event.__name__
     if origin in (Union, types.UnionType):
         return " | ".join(dict.fromkeys(type_text(a) for a in get_args(kind)))
     if origin is tuple:
@@ -85,6 +87,9 @@ def fields_text(kind: Any) -> str:
     hints = get_type_hints(kind, include_extras=True)
     required = {f.encode_name for f in msgspec.structs.fields(kind) if f.required}
     parts = []
+    tag = kind.__struct_config__
+    if tag.tag_field is not None and not issubclass(kind, Event):
+        parts.append(f"{tag.tag_field}: {json.dumps(tag.tag)}")
     for name in kind.__struct_fields__:
         text = type_text(hints[name])
         if name not in required:

@@ -8,12 +8,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
 
 from protocol.errors import CODES
 from protocol.events import EVENTS, AnyEvent
+from protocol.messages import Part
 from protocol.methods import METHODS, TO_DAEMON
 from sidecar.app import build
 from sidecar.client import connection, resources
@@ -50,6 +52,13 @@ def by_client(name: str) -> list[str]:
 @functools.cache
 def e2e_text() -> str:
     return "\n".join(m.text for m in modules("tests") if m.name.startswith("tests.e2e"))
+
+
+def test_the_reference_page_shows_the_tag_that_tells_parts_apart() -> None:
+    page = (ROOT / "protocol" / "REFERENCE.md").read_text()
+    for part in get_args(Part):
+        section = page.split(f"### {part.__name__}\n", 1)[1]
+        assert section.strip().startswith(f'`{{type: "{part.__struct_config__.tag}", ')
 
 
 def test_the_schema_and_the_reference_page_are_current() -> None:
