@@ -65,7 +65,7 @@ def _fill_standard_descriptors() -> None:
 
 def _serve(arguments: list[str]) -> int:
     """Never returns but for wrong usage: threads that hang in a read or an import cannot be joined."""
-    if arguments and arguments[0] in ("-h", "--help"):
+    if not {"-h", "--help"}.isdisjoint(arguments):
         from sidecar.rpc.arguments import USAGE as SERVE_USAGE
 
         print(SERVE_USAGE, end="")

@@ -172,6 +172,12 @@ def test_a_home_that_cannot_be_made_is_named(shell: Shell) -> None:
     assert "SIDECAR_HOME" in err
 
 
+@pytest.mark.parametrize("command", ["serve", "serve --stdio", "run x", "record verify"])
+def test_help_is_given_wherever_it_is_asked_for(shell: Shell, command: str) -> None:
+    out, _ = shell(*command.split(), "--help")
+    assert out.startswith(f"usage: sidecar {command.split()[0]}")
+
+
 @pytest.mark.parametrize("command", ["run", "acp", "sessions", "record verify"])
 def test_an_unknown_flag_is_told_with_the_usage_of_its_command(shell: Shell, command: str) -> None:
     _, err = shell(*command.split(), "x", "--no-such-flag", code=2)
