@@ -144,20 +144,7 @@ class SessionManager:
             standing=standing.text or None,
             config=secrets.seal(layer),
         )
-        info = SessionInfo(
-            session_id=name,
-            title=title or "",
-            cwd=cwd,
-            model=model,
-            created_at=now,
-            updated_at=now,
-            state="idle",
-            turns=0,
-            agents=(MAIN_AGENT,),
-            tools_builtin=settings.tools.builtin,
-            used=0,
-            window=0,
-        )
+        info = _first_info(name, configuration, settings.tools.builtin)
         async with self.roster.hold(name) as slot:
             try:
                 opened = await services.store.create(
@@ -324,6 +311,24 @@ def _metadata(session_id: str, now: int) -> Metadata:
         agent_id=MAIN_AGENT,
         created_at=now,
         server_version=VERSION,
+    )
+
+
+def _first_info(session_id: str, configuration: ConfigUpdate, tools_builtin: str) -> SessionInfo:
+    """How a session is listed that has this first configuration and nothing else yet."""
+    return SessionInfo(
+        session_id=session_id,
+        title=configuration.title or "",
+        cwd=configuration.cwd or "",
+        model=configuration.model,
+        created_at=configuration.time,
+        updated_at=configuration.time,
+        state="idle",
+        turns=0,
+        agents=(MAIN_AGENT,),
+        tools_builtin=tools_builtin,
+        used=0,
+        window=0,
     )
 
 
