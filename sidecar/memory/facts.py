@@ -22,7 +22,6 @@ from sidecar.memory.foreign import OWN, foreign_lines
 from sidecar.memory.times import from_iso, to_iso
 
 TYPES: Final = get_args(FactType)
-SCOPES: Final = get_args(FactScope)
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+-]*", re.ASCII)
 _LINE = re.compile(r"(\w+): (.+)", re.ASCII)

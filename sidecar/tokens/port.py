@@ -11,9 +11,6 @@ from typing import Protocol
 
 from protocol.messages import Message, ToolSpec
 
-MessageTokens = Callable[[Message], int]
-"""Tokens of one message: what pure code (regions, shapes, policies) takes instead of an estimator."""
-
 BlobHead = Callable[[str], "bytes | None"]
 """The first bytes of a blob (64 KiB are enough) or all of it, by its SHA-256 in hex; None if it is lost."""
 

@@ -19,6 +19,7 @@ TOOLS: Mapping[str, Tool] = {tool.spec.name: tool for tool in builtin_tools()}
 def context_in(
     folder: Path,
     *,
+    agent_id: str = "main",
     roots: tuple[Path, ...] = (),
     settings: ToolSettings | None = None,
     environment: Mapping[str, str] | None = None,
@@ -30,7 +31,7 @@ def context_in(
     """A call's context that works in `folder`."""
     return ToolContext(
         session_id="s",
-        agent_id="main",
+        agent_id=agent_id,
         turn_id="t",
         tool_call_id="c",
         cwd=Path(os.path.realpath(folder)),

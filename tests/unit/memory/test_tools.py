@@ -11,12 +11,11 @@ import msgspec
 import pytest
 
 from protocol.memory import FactInput
-from protocol.messages import TextPart
 from sidecar.memory.gate import MAX_AUTOMATIC_CHARS
 from sidecar.memory.tools import REMEMBER, WriteAnswer, WriteRequest, Written, recall_tool, remember_tool
-from sidecar.settings import ToolSettings
 from sidecar.tools.port import Tool, ToolContext, ToolOutcome
 from tests.support.memory import World
+from tests.support.tools import context_in, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -55,23 +54,10 @@ class Host:
     async def call(self, agent_id: str = "main", cwd: Path | None = None, **arguments: Any) -> ToolOutcome:
         given = {**FACT, **arguments}
         jsonschema.validate(given, REMEMBER.parameters)
-        return await self.remember().run(context(cwd or self.world.work, agent_id), given)
+        return await self.remember().run(context_in(cwd or self.world.work, agent_id=agent_id), given)
 
     async def facts(self) -> list[str]:
         return [f.name for f in (await self.world.service.list(self.world.work)).facts]
-
-
-def context(cwd: Path, agent_id: str = "main") -> ToolContext:
-    return ToolContext(
-        session_id="s", agent_id=agent_id, turn_id="t", tool_call_id="c", cwd=cwd, roots=(cwd,),
-        settings=ToolSettings(), environment={},
-    )  # fmt: skip
-
-
-def text(outcome: ToolOutcome) -> str:
-    (part,) = outcome.content
-    assert isinstance(part, TextPart)
-    return part.text
 
 
 @pytest.fixture
@@ -81,7 +67,7 @@ def host(world: World) -> Host:
 
 async def test_all_conditions_met_is_one_write_and_no_question(host: Host) -> None:
     outcome = await host.call(keywords=["release"], scope="project")
-    assert (text(outcome), outcome.is_error) == ("Remembered for this project: Deploy window", False)
+    assert (text_of(outcome), outcome.is_error) == ("Remembered for this project: Deploy window", False)
     assert host.asked == []
     assert [(w.operation, w.by, w.fact.revision) for w in host.written] == [("create", "auto", 1)]
     assert await host.facts() == ["Deploy window"]
@@ -140,7 +126,7 @@ async def test_switched_off_is_a_question(host: Host) -> None:
 async def test_an_equal_name_is_replaced_by_consent(host: Host) -> None:
     await host.call()
     outcome = await host.call(body="Thursdays.")
-    assert text(outcome) == "Updated for this project: Deploy window"
+    assert text_of(outcome) == "Updated for this project: Deploy window"
     assert "Replace revision 1 of a fact for this project" in host.asked[0].preview
     assert [(w.operation, w.by, w.fact.revision) for w in host.written] == [
         ("create", "auto", 1),
@@ -156,7 +142,7 @@ async def test_the_preview_shows_everything_and_why(host: Host) -> None:
         "Remember for every project (type user): Deploy window (Window)\nWhen to deploy\n\nFridays, never Mondays.\n\n"
         "Asked because the type is not project or reference; it would hold in every project."
     )
-    assert "not given (not now)" in text(outcome)
+    assert "not given (not now)" in text_of(outcome)
 
 
 async def test_a_fact_that_changed_while_a_person_thought_is_not_overwritten(host: Host) -> None:
@@ -176,15 +162,15 @@ async def test_a_fact_that_changed_while_a_person_thought_is_not_overwritten(hos
 async def test_blank_text_is_an_error_for_the_model(host: Host) -> None:
     outcome = await host.call(body=" ")
     assert outcome.is_error
-    assert "body: must not be blank" in text(outcome)
+    assert "body: must not be blank" in text_of(outcome)
     assert host.asked == []
 
 
 async def test_recall_tells_what_there_is(host: Host) -> None:
     await host.call()
     tool = recall_tool(host.world.service, in_prefix=lambda context: {})
-    found = await tool.run(context(host.world.work), {"query": "deploy window"})
-    assert "Fridays, never Mondays." in text(found)
-    nothing = await tool.run(context(host.world.work), {"query": "weather"})
-    assert text(nothing).startswith("Nothing is remembered about that.")
+    found = await tool.run(context_in(host.world.work), {"query": "deploy window"})
+    assert "Fridays, never Mondays." in text_of(found)
+    nothing = await tool.run(context_in(host.world.work), {"query": "weather"})
+    assert text_of(nothing).startswith("Nothing is remembered about that.")
     assert not nothing.is_error

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from protocol.messages import TextPart
 from protocol.skills import SkillMode
-from sidecar.settings import ToolSettings
 from sidecar.skills.definition import Skill
 from sidecar.skills.discovery import Catalog
 from sidecar.skills.render import render
 from sidecar.skills.tools import read_skill_tool, run_skill_tool
 from sidecar.tools.port import ToolContext, ToolOutcome
+from tests.support.tools import context_in, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -46,16 +45,7 @@ class Session:
         return await tool.run(CONTEXT, arguments)
 
 
-CONTEXT = ToolContext(
-    session_id="s", agent_id="main", turn_id="t", tool_call_id="c", cwd=Path("/w"), roots=(Path("/w"),),
-    settings=ToolSettings(), environment={},
-)  # fmt: skip
-
-
-def text(outcome: ToolOutcome) -> str:
-    (part,) = outcome.content
-    assert isinstance(part, TextPart)
-    return part.text
+CONTEXT = context_in(Path("/w"))
 
 
 @pytest.fixture
@@ -65,7 +55,7 @@ def session() -> Session:
 
 async def test_an_inline_skill_comes_back_as_its_text(session: Session) -> None:
     outcome = await session.run(name="review", arguments="the last commit")
-    assert text(outcome) == (
+    assert text_of(outcome) == (
         '<skill name="review" file=".claude/skills/review/SKILL.md">\n'
         "Look closely.\n\nArguments: the last commit\n</skill>"
     )
@@ -75,7 +65,7 @@ async def test_an_inline_skill_comes_back_as_its_text(session: Session) -> None:
 
 async def test_a_subagent_skill_comes_back_as_an_answer(session: Session) -> None:
     outcome = await session.run(name="research", arguments="cats")
-    assert text(outcome) == "the answer"
+    assert text_of(outcome) == "the answer"
     assert session.activated == [("main", "research", "model")]
     assert session.agents == [("main", "research", render(session.catalog.skills[1], "cats"))]
 
@@ -93,14 +83,14 @@ async def test_an_unknown_skill_names_those_that_there_are(session: Session) -> 
         await read_skill_tool(session.load).run(CONTEXT, {"name": "nobody"}),
     ):
         assert outcome.is_error
-        assert text(outcome) == "There is no skill named 'nobody'. There are: review, research."
+        assert text_of(outcome) == "There is no skill named 'nobody'. There are: review, research."
     session.catalog = Catalog()
-    assert text(await session.run(name="x")) == "There is no skill named 'x'. There are no skills here."
+    assert text_of(await session.run(name="x")) == "There is no skill named 'x'. There are no skills here."
 
 
 async def test_reading_uses_nothing(session: Session) -> None:
     outcome = await read_skill_tool(session.load).run(CONTEXT, {"name": "research"})
-    assert text(outcome) == (
+    assert text_of(outcome) == (
         "name: research\ndescription: d\nmode: subagent\nfile: .claude/skills/research/SKILL.md\n"
         "allowed-tools: grep\n\nLook closely."
     )
