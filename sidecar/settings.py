@@ -245,12 +245,14 @@ def read_file(path: Path) -> Layer:
         raw = path.read_bytes()
     except OSError as error:
         raise Fault(
-            "config_invalid", f"The configuration file cannot be read: {error.strerror}", hint="check --config"
+            "config_invalid",
+            f"The configuration file {path} cannot be read: {error.strerror}",
+            hint="check that path, or name another file with --config",
         ) from None
     try:
         layer = tomllib.loads(raw.decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Fault("config_invalid", f"{path.name} is not valid TOML: {error}") from None
+        raise Fault("config_invalid", f"{path} is not valid TOML: {error}") from None
     return check(layer, source=path.name)
 
 

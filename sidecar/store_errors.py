@@ -23,6 +23,8 @@ _WRITE_HINTS = {
     "changed": "something else wrote into the session's files; resume the session",
 }
 
+_READ_HINT = "check the permissions of the data directory (SIDECAR_HOME), and the disk"
+
 
 def store_fault(error: StoreError, session_id: str | None = None) -> Fault:
     """A `Fault` for every error of `record_store`, which names the session if it is known; texts of the error itself
@@ -59,7 +61,7 @@ def store_fault(error: StoreError, session_id: str | None = None) -> Fault:
         case RecordRejected():
             return Fault("store_write_failed", "This cannot be stored: too large, or no valid text.", cause="rejected")
         case StoreReadError():
-            return Fault("store_damaged", "The session's files cannot be read.", hint="check the disk")
+            return Fault("store_damaged", "The session's files cannot be read.", hint=_READ_HINT)
         case InvalidQuery():
             return Fault("invalid_params", f"{error.field}: {error.message}", path=error.field)
         case InvalidId():

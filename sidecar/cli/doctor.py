@@ -50,7 +50,8 @@ def _all(config: str | None) -> Iterator[Finding]:
     except Fault as fault:
         yield Finding("bad", f"configuration: {fault.message}")
         return
-    yield Finding("ok", "configuration is valid")
+    file = Path(config) if config else settings.config_file(environment)
+    yield Finding("ok", f"configuration is valid ({'' if file.exists() else 'there is no '}{file})")
     yield from _keys(effective)
     yield _model(effective)
     yield _store(settings.home_directory(environment))

@@ -170,6 +170,22 @@ def test_a_home_that_cannot_be_made_is_named(shell: Shell) -> None:
     (shell.work / "a file").touch()
     _, err = shell("run", "x", code=1, env={"SIDECAR_HOME": str(shell.work / "a file" / "home")})
     assert "SIDECAR_HOME" in err
+    _, err = shell("sessions", code=1, env={"SIDECAR_HOME": str(shell.work / "a file")})
+    assert "SIDECAR_HOME" in err
+
+
+def test_the_configuration_file_is_named(shell: Shell, tmp_path: Path) -> None:
+    default = tmp_path / "sidecar" / "config.toml"
+    where = {"XDG_CONFIG_HOME": str(tmp_path)}
+    assert f"there is no {default}" in shell("doctor", env=where)[0]
+    default.parent.mkdir()
+    default.write_text("")
+    assert f"configuration is valid ({default})" in shell("doctor", env=where)[0]
+    default.write_text("not toml =")
+    assert str(default) in shell("run", "x", code=1, env=where)[1]
+    missing = str(tmp_path / "missing.toml")
+    for command in (["run", "x"], ["serve", "--stdio"]):
+        assert missing in shell(*command, "--config", missing, code=1)[1]
 
 
 @pytest.mark.parametrize("command", ["serve", "serve --stdio", "run x", "record verify"])
