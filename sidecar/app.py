@@ -40,9 +40,17 @@ OPEN_FILES = 65_536
 
 
 def _file_layer(config_file: str | None, environment: Mapping[str, str]) -> configuration.Layer:
-    """A file that was named must be there; the default one may be missing."""
-    path = Path(config_file) if config_file is not None else configuration.config_file(environment)
-    return configuration.read_file(path) if config_file is not None or path.exists() else {}
+    """A file that was named must be there; the default one may be missing, but is never passed over."""
+    if config_file is not None:
+        return configuration.read_file(Path(config_file))
+    path = configuration.config_file(environment)
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError:
+        pass  # reading it says what is wrong
+    return configuration.read_file(path)
 
 
 def layers_of(config_file: str | None, environment: Mapping[str, str]) -> Layers:

@@ -184,8 +184,10 @@ def test_the_configuration_file_is_named(shell: Shell, tmp_path: Path) -> None:
     default.write_text("not toml =")
     assert str(default) in shell("run", "x", code=1, env=where)[1]
     missing = str(tmp_path / "missing.toml")
+    cannot_be_looked_for = str(tmp_path / ("x" * 300))
     for command in (["run", "x"], ["serve", "--stdio"]):
         assert missing in shell(*command, "--config", missing, code=1)[1]
+        assert cannot_be_looked_for in shell(*command, code=1, env={"XDG_CONFIG_HOME": cannot_be_looked_for})[1]
 
 
 @pytest.mark.parametrize("command", ["serve", "serve --stdio", "run x", "record verify"])
