@@ -107,7 +107,7 @@ METHODS: tuple[Method, ...] = (
     Method("config.get", resources.ConfigGetParams, resources.ConfigResult,
            "Effective settings and where each came from.", ("session_not_found", "config_invalid")),
     Method("config.set", resources.ConfigSetParams, resources.ConfigResult,
-           "Change settings, of a session or of the process.", ("session_not_found", "config_invalid")),
+           "Change settings, of a session or of the process.", (*_CHAT, "config_invalid")),
     # -- notifications to the daemon
     Method("$/cancel_request", system.CancelRequestParams, None,
            "The call answers `request_cancelled`; the work of `chat.send` with `wait` and `chat.compact` ends too.",
