@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from protocol.events import AnyEvent, SteerApplied, StepStarted, UsageEvent
+from protocol.events import AnyEvent, SteerApplied, StepStarted
 from protocol.info import CacheDiagnostics, WindowSource
-from protocol.messages import Usage
 from record_store import seen
 from record_store.errors import StoreError
 from record_store.fold import State
-from record_store.records import Breakers, Edit, LlmRequest, LlmUsage, Record, StepBegin, StepEnd
+from record_store.records import Breakers, Edit, LlmRequest, Record, StepBegin, StepEnd
+from sidecar.agent.billing import usage_event, usage_of, usage_record
 from sidecar.agent.model import ModelLink
 from sidecar.agent.ports import Events, HookChain, Log, ToolRunner
 from sidecar.agent.turn import Turn
 from sidecar.cache_shape import compare, unexplained
 from sidecar.clock import Clock
+from sidecar.compaction.policy import DEFAULTS
 from sidecar.providers.errors import ProviderError
 from sidecar.providers.port import EncodedRequest, Prefix, TokenUsage
 from sidecar.settings import Settings
@@ -180,17 +181,7 @@ class Agent:
         else:
             told = usage
             cache = self._diagnose(turn, usage)
-            self.append(
-                LlmUsage(
-                    time=now,
-                    kind="step",
-                    model=reference,
-                    prompt_tokens=usage.prompt_tokens,
-                    cached_tokens=usage.cached_tokens,
-                    completion_tokens=usage.completion_tokens,
-                    cache=cache,
-                )
-            )
+            self.append(usage_record(usage, time=now, kind="step", model=reference, cache=cache))
             if self._estimate_teaches:
                 self.measuring.calibration.observe(
                     reference, estimated=self._estimate_sent, observed=usage.prompt_tokens
@@ -203,31 +194,13 @@ class Agent:
         usage = error.usage
         if usage is None:
             return
-        self.append(
-            LlmUsage(
-                time=self.clock.now_ms(),
-                kind="step",
-                model=self.model.binding.reference,
-                prompt_tokens=usage.prompt_tokens,
-                cached_tokens=usage.cached_tokens,
-                completion_tokens=usage.completion_tokens,
-                failed=True,
-            )
-        )
+        model = self.model.binding.reference
+        self.append(usage_record(usage, time=self.clock.now_ms(), kind="step", model=model, failed=True))
         self._bill(turn, usage, None)
 
     def _bill(self, turn: Turn, told: TokenUsage, cache: CacheDiagnostics | None) -> None:
-        turn.usage = turn.usage.plus(Usage(told.prompt_tokens, told.cached_tokens, told.completion_tokens, 1))
-        self.emit(
-            UsageEvent(
-                kind="step",
-                prompt_tokens=told.prompt_tokens,
-                cached_tokens=told.cached_tokens,
-                completion_tokens=told.completion_tokens,
-                cache=cache,
-            ),
-            turn.turn_id,
-        )
+        turn.usage = turn.usage.plus(usage_of(told))
+        self.emit(usage_event(told, kind="step", cache=cache), turn.turn_id)
 
     def _diagnose(self, turn: Turn, usage: TokenUsage) -> CacheDiagnostics:
         state = self.state
@@ -248,4 +221,4 @@ class Agent:
     @property
     def cache_ttl_s(self) -> float:
         ttl = self.settings.compaction.cache_ttl_s
-        return 300.0 if ttl is None else ttl
+        return float(DEFAULTS["cache_ttl_s"]) if ttl is None else ttl

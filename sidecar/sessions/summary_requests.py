@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from operator import is_
 
-from protocol.events import UsageEvent
 from protocol.messages import Usage
 from record_store.fold import State
-from record_store.records import LlmRequest, LlmUsage
+from record_store.records import LlmRequest
+from sidecar.agent.billing import usage_event, usage_of, usage_record
 from sidecar.agent.runtime import Agent
 from sidecar.agent.view import WellFormed
 from sidecar.compaction.ports import SummaryReply, SummaryRequest
@@ -80,29 +80,19 @@ class SummaryRequests:
         """Writes down and tells what it cost, where the provider said so."""
         if told is None:
             return Usage(0, 0, 0, 1)
-        self._agent.append(
-            LlmUsage(
-                time=self._agent.clock.now_ms(),
+        agent = self._agent
+        agent.append(
+            usage_record(
+                told,
+                time=agent.clock.now_ms(),
                 kind="compaction",
                 model=binding.reference,
-                prompt_tokens=told.prompt_tokens,
-                cached_tokens=told.cached_tokens,
-                completion_tokens=told.completion_tokens,
                 failed=failed,
                 compaction_id=request.compaction_id,
             )
         )
-        self._agent.emit(
-            UsageEvent(
-                kind="compaction",
-                prompt_tokens=told.prompt_tokens,
-                cached_tokens=told.cached_tokens,
-                completion_tokens=told.completion_tokens,
-                cache=None,
-            ),
-            self._agent.state.open_turn,
-        )
-        return Usage(told.prompt_tokens, told.cached_tokens, told.completion_tokens, 1)
+        agent.emit(usage_event(told, kind="compaction"), agent.state.open_turn)
+        return usage_of(told)
 
 
 async def _collect(binding: Binding, encoded: EncodedRequest) -> tuple[str, Finished]:
