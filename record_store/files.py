@@ -42,11 +42,15 @@ def make_directory(path: Path) -> None:
         make_directory(path.parent)
         try:
             path.mkdir(PRIVATE_DIRECTORY)
-            if stat.S_IMODE(path.stat().st_mode) != PRIVATE_DIRECTORY:
-                path.chmod(PRIVATE_DIRECTORY)
         except FileExistsError:
             if not path.is_dir():
                 raise
+            return
+        try:
+            if stat.S_IMODE(path.stat().st_mode) != PRIVATE_DIRECTORY:
+                path.chmod(PRIVATE_DIRECTORY)
+        except OSError:
+            pass  # a file system without modes
 
 
 def write_all(fd: int, data: bytes, point: str) -> None:

@@ -12,7 +12,12 @@ OWN: Final = frozenset(
     )
 )  # fmt: skip
 
-_KEY = re.compile(r"""(?P<quote>["']?)(?P<key>[^\s"'#:{}\[\],&*!|>%@`?-][^"':#]*?)(?P=quote)\s*:(?=\s|$)""")
+_FIRST = r"""[^\s"'#:{}\[\],&*!|>%@`?-]"""
+_KEY = re.compile(
+    rf"""(?:(?P<quote>["'])(?P<quoted>{_FIRST}[^"':#]*)(?P=quote)|(?P<plain>{_FIRST}(?:[^"':#]*[^\s"':#])?))"""
+    r"\s*:(?=\s|$)"
+)
+"""Linear in the line: a plain key ends in no blank, so that a run of blanks is gone through once."""
 
 
 def foreign_lines(header: str) -> str:
@@ -25,7 +30,7 @@ def foreign_lines(header: str) -> str:
     for line in header.removesuffix("\n").split("\n"):
         found = _KEY.match(line)
         if found is not None:
-            is_foreign = found["key"].strip() not in OWN
+            is_foreign = (found["quoted"] or found["plain"]).strip() not in OWN
         if is_foreign or line.startswith("#"):
             kept.append(f"{line}\n")
     return "".join(kept)

@@ -77,11 +77,12 @@ _SHORT_NAME = re.compile(
     r"(?<![a-z0-9_-])(?:pass|pw)\s*[:=]\s*(?P<value>(?=\S{0,64}\d)(?=\S{0,64}[a-z])\S{5,64})", re.IGNORECASE
 )
 _SENTENCE = re.compile(
-    r"\b(?:password|passphrase|passcode|pin)\s[^\n.:=]{1,40}?\s(?:is|are)\s+"
+    r"\b(?:password|passphrase|passcode)\s(?:for|of|to|on|in|at|from|with)\s[^\n.:=]{1,40}?\s(?:is|are)\s+"
     r"(?P<value>\"[^\"\n]+\"|'[^'\n]+'|`[^`\n]+`|[^\s,;，。；、)]+)",
     re.IGNORECASE,
 )
-"""`password for staging is ...`: other words stand between the name and its value."""
+"""`password for staging is ...`: other words stand between the name and its value. Without the preposition they name
+another thing: the password column, the password hashing."""
 
 _LOGIN_OPTION = re.compile(
     r"\b(?:curl|wget|https?)\b[^\n]{0,200}?\s(?:-u|--user)[\s=]+[\"']?[\w.@-]{1,64}:(?P<value>[^\s\"']{1,128})",

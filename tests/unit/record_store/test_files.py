@@ -34,3 +34,17 @@ def test_what_is_made_is_private(tmp_path: Path) -> None:
     os.close(files.open_file(folder / "opened", os.O_RDWR | os.O_CREAT))
     assert [mode(folder.parent), mode(folder)] == [0o700, 0o700]
     assert [mode(folder / "atomic"), mode(folder / "opened")] == [0o600, 0o600]
+
+
+@pytest.mark.usefixtures("umask")
+def test_a_file_system_without_modes_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    tmp_path.chmod(0o777)
+    monkeypatch.setattr(os, "chmod", refuse)
+    monkeypatch.setattr(os, "fchmod", refuse)
+    monkeypatch.setattr(Path, "chmod", refuse)
+    files.make_directory(tmp_path / "a")
+    os.close(files.open_file(tmp_path / "opened", os.O_RDWR | os.O_CREAT))
+    assert (tmp_path / "a").is_dir()
