@@ -347,7 +347,7 @@ def home_directory(env: Mapping[str, str] | None = None) -> Path:
     """`$SIDECAR_HOME`, else the platform's user data directory."""
     env = os.environ if env is None else env
     if env.get("SIDECAR_HOME"):
-        return Path(env["SIDECAR_HOME"]).expanduser()
+        return Path(os.path.expanduser(env["SIDECAR_HOME"]))
     return _user_dir(env, "XDG_DATA_HOME", ".local/share", "LOCALAPPDATA") / "sidecar"
 
 
@@ -358,8 +358,9 @@ def config_file(env: Mapping[str, str] | None = None) -> Path:
 
 
 def user_home(env: Mapping[str, str]) -> Path:
-    """The user's home directory."""
-    return Path(env.get("HOME") or Path.home())
+    """The user's home directory; one that is not there for a user who has none, as in a bare container."""
+    home = env.get("HOME") or os.path.expanduser("~")
+    return Path(home) if home != "~" else Path("/nonexistent")
 
 
 def _user_dir(env: Mapping[str, str], xdg: str, unix: str, windows: str) -> Path:

@@ -94,8 +94,8 @@ def run(args: argparse.Namespace) -> int:
     if not prompt.strip():
         print("sidecar run: the prompt is empty", file=sys.stderr)
         return EXIT_USAGE
-    cwd = Path(args.cwd).expanduser().resolve() if args.cwd else Path.cwd()
-    if not cwd.is_dir():
+    cwd = Path(os.path.expanduser(args.cwd)).resolve() if args.cwd else Path.cwd()
+    if not os.path.isdir(cwd):
         print(f"sidecar run: --cwd {cwd} is no directory", file=sys.stderr)
         return EXIT_USAGE
     options = RunOptions(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def list_sessions(args: argparse.Namespace) -> int:
-    cwd = str(Path(args.cwd).expanduser().resolve()) if args.cwd else None
+    cwd = str(Path(os.path.expanduser(args.cwd)).resolve()) if args.cwd else None
 
     async def work(store: LocalStore) -> list[SessionInfo]:
         found: list[SessionInfo] = []

@@ -12,6 +12,7 @@ again. Without `usage` the figures follow from sizes alone: a quarter of the req
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -175,7 +176,7 @@ class ScriptedProvider:
 
 
 def script_path(model: str) -> Path:
-    return Path(model).expanduser()
+    return Path(os.path.expanduser(model))
 
 
 def _text(value: Any) -> str:

@@ -174,6 +174,13 @@ def test_a_home_that_cannot_be_made_is_named(shell: Shell) -> None:
     assert "SIDECAR_HOME" in err
 
 
+@pytest.mark.parametrize("folder", ["~no-such-user-here/x", "/" + "x" * 300, "relative/x"])
+def test_a_folder_that_is_none_is_named(shell: Shell, folder: str) -> None:
+    _, err = shell("run", "x", "--cwd", folder, code=2)
+    assert folder in err
+    shell("sessions", "--cwd", folder)
+
+
 def test_the_configuration_file_is_named(shell: Shell, tmp_path: Path) -> None:
     default = tmp_path / "sidecar" / "config.toml"
     where = {"XDG_CONFIG_HOME": str(tmp_path)}

@@ -60,7 +60,8 @@ async def test_what_is_refused_leaves_nothing_behind() -> None:
             create = client.sessions.create
             assert (await refused(create(cwd=str(sidecar.work), config={"nope": {}}))).reason == "config_invalid"
             assert (await refused(create(cwd=str(sidecar.work), model="nowhere/x"))).reason == "no_provider"
-            assert (await refused(create(cwd=str(sidecar.work / "missing")))).data["path"] == "cwd"
+            for cwd in (str(sidecar.work / "missing"), "~no-such-user-here/x", "/" + "x" * 300, "relative", "/a\0b"):
+                assert (await refused(create(cwd=cwd))).data["path"] == "cwd"
             bad_rule = create(cwd=str(sidecar.work), config={"approval": {"allow": ["run_command(("]}})
             assert (await refused(bad_rule)).reason == "config_invalid"
             per_session = create(cwd=str(sidecar.work), config={"server": {"idle_unload_s": 1}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -136,14 +137,14 @@ def _distinct(tools: Sequence[ToolSpec] | None) -> Sequence[ToolSpec] | None:
 
 def _plain(cwd: str) -> str:
     """As `create` writes it, whether it is there or not."""
-    return str(Path(cwd).expanduser())
+    return str(Path(os.path.expanduser(cwd)))
 
 
 def working_directory(cwd: str | None) -> str:
     """An absolute path. Raises `invalid_params` for one that is not there."""
     if cwd is None:
         return str(Path.cwd())
-    path = Path(cwd).expanduser()
-    if "\0" in cwd or not path.is_absolute() or not path.is_dir():
+    path = Path(os.path.expanduser(cwd))
+    if not path.is_absolute() or not os.path.isdir(path):
         raise Fault("invalid_params", "cwd is not an absolute path of a directory", hint="create it first", path="cwd")
     return str(path)
