@@ -111,17 +111,19 @@ class Session:
     ) -> TurnHandle:
         """Takes an input in; its turn runs now or after those before it. A message that was taken in before gives
         its turn, finished or not."""
-        known = self.state.client_ids.get(client_message_id) if client_message_id is not None else None
+        known = self._turn_of(client_message_id)
         if known is not None:
             return await self._known_turn(known)
         self.require_model()
         self._refuse_when_full(self.turns.waiting)
         async with self._taking_in:
-            parts = await border.take_in(content, self.desk.opened.blobs)
-            if history is not None:
-                await self._seed(history)
-        # A second copy of the same message may have been taken in while this one waited.
-        known = self.state.client_ids.get(client_message_id) if client_message_id is not None else None
+            # While this one waited, a copy of it may have been taken in, and others may have filled the queue.
+            known = self._turn_of(client_message_id)
+            if known is None:
+                self._refuse_when_full(self.turns.waiting)
+                parts = await border.take_in(content, self.desk.opened.blobs)
+                if history is not None:
+                    await self._seed(history)
         if known is not None:
             return await self._known_turn(known)
         return await self.turns.accept(parts, origin=origin, client_message_id=client_message_id, turn_id=turn_id)
@@ -130,11 +132,18 @@ class Session:
         if waiting >= self.main.agent.settings.server.max_queued_inputs:
             raise Fault("overloaded", "Too many inputs wait in this session.", hint="wait for turn_ended, then retry")
 
+    def _turn_of(self, client_message_id: str | None) -> str | None:
+        """The turn of a message that was taken in before."""
+        return None if client_message_id is None else self.state.client_ids.get(client_message_id)
+
     async def _known_turn(self, turn_id: str) -> TurnHandle:
         running = self.turns.handle(turn_id)
         if running is not None:
             await self._sync()  # the first copy may not be on disk yet
             return running
+        again = await self.turns.accept_again(turn_id)
+        if again is not None:
+            return again
         handle = TurnHandle(turn_id)
         handle.finish(await past_turn(self.main.journal, turn_id))
         return handle
@@ -145,6 +154,7 @@ class Session:
             return await self.send(content)
         self._refuse_when_full(self.turns.steering)
         async with self._taking_in:
+            self._refuse_when_full(self.turns.steering)
             parts = await border.take_in(content, self.desk.opened.blobs)
         await self.turns.steer(parts)
         return None
@@ -269,24 +279,7 @@ class Session:
         reopen: bool = False,
     ) -> None:
         """Changes what is given, all of it or nothing."""
-        services = self.desk.services
-        merged = None
-        settings = self.main.agent.settings
-        if config is not None:
-            merged = services.layers.changed(self.state.config, config)
-            settings = services.layers.settings(merged)
-            policy_of(settings.approval, self.state.cwd)
-        if model is not None:
-            services.registry.resolve(model, settings)
-        if merged is not None:
-            merged = self.desk.secrets.seal(merged)
-        records: list[Record] = []
-        if merged is not None or model is not None or title is not None or reopen:
-            records.append(
-                ConfigUpdate(
-                    time=self._now(), title=title, model=model, config=merged, state="idle" if reopen else None
-                )
-            )
+        records = self._configuration(model, config, title, reopen)
         if tools is not None and host is not None:
             brought = self.desk.hosts.bring(host, tools, self.state.tools)
             if brought != self.state.tools:
@@ -297,6 +290,26 @@ class Session:
         if records:
             self.main.compaction.on_context_changed()
             await self._settle()
+
+    def _configuration(
+        self, model: str | None, config: Mapping[str, Any] | None, title: str | None, reopen: bool
+    ) -> list[Record]:
+        """The record that makes this change, if there is one. Raises the fault of what is not valid."""
+        if model is None and config is None and title is None and not reopen:
+            return []
+        services = self.desk.services
+        merged = None
+        settings = self.main.agent.settings
+        if config is not None:
+            merged = services.layers.changed(self.state.config, config)
+            settings = services.layers.settings(merged)
+            policy_of(settings.approval, self.state.cwd)
+        if model is not None:
+            services.registry.resolve(model, settings)
+        if merged is not None:
+            merged = self.desk.secrets.seal(merged)  # once nothing can be refused any more
+        state: Literal["idle"] | None = "idle" if reopen else None
+        return [ConfigUpdate(time=self._now(), title=title, model=model, config=merged, state=state)]
 
     async def tools(self) -> tuple[ToolSpec, ...]:
         """What the model is offered; between turns, what the next one will offer."""
