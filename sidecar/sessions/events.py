@@ -85,6 +85,15 @@ class EventHub:
         """Of the last durable event."""
         return self._n
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing can be replayed."""
+        return not self._kept
+
+    def forget(self) -> None:
+        """Nothing of what was told can be replayed any more. Numbers go on."""
+        self._kept.clear()
+
     def rest(self) -> None:
         """The session leaves memory: of the kept events the newest stay, `RESTING_BYTES` of them. Numbers go on."""
         size, resting = 0, 0
@@ -126,6 +135,8 @@ class PastHubs:
         hub.clients.clear()
         hub.rest()
         self._hubs.pop(hub.session_id, None)
+        if hub.is_blank and hub.number <= self._highest:
+            return  # a new one goes on as well; names of sessions that never were push no others out
         self._hubs[hub.session_id] = hub
         if len(self._hubs) > PAST_HUBS:
             oldest = self._hubs.pop(next(iter(self._hubs)))

@@ -246,6 +246,7 @@ class SessionManager:
                     if session is not None:
                         await end_quietly(session)
                     await self._services.store.delete(session_id)
+                    slot.hub.forget()  # another session may get this id
                 except StoreError as error:
                     raise store_fault(error, session_id) from error
                 finally:
@@ -279,6 +280,7 @@ class SessionManager:
             with anyio.CancelScope(shield=True):
                 if session is not None:
                     await end_quietly(session)
+                slot.hub.forget()
                 try:
                     await self._services.store.delete(slot.session_id)
                 except StoreError as error:

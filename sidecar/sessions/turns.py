@@ -52,6 +52,8 @@ class Turns:
         self._on_end = on_end
         self._handles: dict[str, TurnHandle] = {}
         self._failed: set[str] = set()
+        # Those of `_failed` whose sender was told so: sent again, they run.
+        self._refused: set[str] = set()
         # Steering whose turn is over and was not followed by another: it enters with the next one, and starts none.
         self._resting: set[str] = self._steering()
         self._draining = False
@@ -103,16 +105,38 @@ class Turns:
                 client_message_id=client_message_id,
             )
         )
+        await self._acknowledge(handle)
+        return handle
+
+    async def accept_again(self, turn_id: str) -> TurnHandle | None:
+        """Takes in an input that `accept` wrote down and could not sync, as `accept` does; None if it is no such."""
+        if turn_id not in self._refused:
+            return None
+        self._refuse_when_stopping()
+        self._refused.discard(turn_id)
+        self._failed.discard(turn_id)
+        handle = TurnHandle(turn_id)
+        await self._acknowledge(handle)
+        return handle
+
+    async def _acknowledge(self, handle: TurnHandle) -> None:
+        """The input of this turn was appended: puts it on disk and lets it run."""
         self._handles[handle.turn_id] = handle
         try:
-            await agent.sync()
+            await self._agent.sync()
         except Fault:
-            # Not acknowledged, so never to be run; the log may still have it.
-            self._failed.add(handle.turn_id)
-            del self._handles[handle.turn_id]
+            # Not acknowledged, so not to be run unless it is sent again; the log may still have it.
+            if self._is_waiting(handle.turn_id):
+                self._failed.add(handle.turn_id)
+                self._refused.add(handle.turn_id)
+                self._handles.pop(handle.turn_id, None)
+            raise
+        except BaseException:
+            # Its sender no longer waits, but the log has it: it ends as a turn does that nobody wants.
+            self.abandon(handle)
+            self.kick()
             raise
         self.kick()
-        return handle
 
     async def steer(self, content: tuple[Part, ...]) -> None:
         """Leaves an input for the next step of the running turn; on return it is on disk. Raises as `accept` does."""
@@ -121,7 +145,12 @@ class Turns:
         now = agent.clock.now_ms()
         message = Message(id=ids.new("msg"), role="user", content=content, time=now)
         agent.append(AppendMessage(time=now, message=message, queued="steer"))
-        await agent.sync()
+        try:
+            await agent.sync()
+        except BaseException:
+            # Not acknowledged: a turn that goes on takes it in, but it starts none.
+            self._resting.add(message.id)
+            raise
         self.kick()
 
     def _refuse_when_stopping(self) -> None:
@@ -242,12 +271,11 @@ class Turns:
         agent = self._agent
         state = agent.state
         now = agent.clock.now_ms()
-        settle, _ = records_to_settle(state, now, "store_write_failed", waiting=self._failed)
-        mine = [p for p in state.pending if p.kind == "turn" and p.turn_id == turn.turn_id]
-        steers = [] if mine else [p for p in state.pending if p.kind == "steer"]
-        inputs = mine or steers
+        inputs = self._inputs_of(turn)
         await self._prepare()
         notes = await self._notes.before_turn(agent, [p.entry.message for p in inputs])
+        # What failed may have been sent again while this one waited.
+        settle, _ = records_to_settle(state, now, "store_write_failed", waiting=self._failed)
         records = [
             *settle,
             *(AppendMessage(time=now, message=n, turn_id=turn.turn_id, queued="turn") for n in notes.messages),
@@ -259,6 +287,7 @@ class Turns:
                 records.append(ConfigUpdate(time=now, title=title))
         agent.append(*records, TurnBegin(time=now, turn_id=turn.turn_id, queued=queued))
         self._failed.clear()
+        self._refused.clear()
         content = tuple(part for p in inputs for part in p.entry.message.content)
         agent.emit(TurnStarted(content=content), turn.turn_id)
         if notes.recalled is not None:
@@ -268,7 +297,7 @@ class Turns:
         agent = self._agent
         stored = True
         try:
-            if not begun and self._is_waiting(turn.turn_id):
+            if not begun:
                 self._enter_unbegun(turn)
             self._close_open(turn, outcome)
             agent.append(
@@ -309,16 +338,22 @@ class Turns:
         self._on_end()
         return stored
 
+    def _inputs_of(self, turn: Turn) -> list[Pending]:
+        """What the turn is about: its own input, or the steering that was left over."""
+        pending = self._agent.state.pending
+        mine = [p for p in pending if p.kind == "turn" and p.turn_id == turn.turn_id]
+        return mine or [p for p in pending if p.kind == "steer"]
+
     def _is_waiting(self, turn_id: str) -> bool:
         return any(p.kind == "turn" and p.turn_id == turn_id for p in self._agent.state.pending)
 
     def _enter_unbegun(self, turn: Turn) -> None:
         """A turn that was cancelled before it began still takes its input into the context."""
         agent = self._agent
-        mine = [p for p in agent.state.pending if p.kind == "turn" and p.turn_id == turn.turn_id]
-        queued = tuple(p.entry.message.id for p in mine)
+        inputs = self._inputs_of(turn)
+        queued = tuple(p.entry.message.id for p in inputs)
         agent.append(TurnBegin(time=agent.clock.now_ms(), turn_id=turn.turn_id, queued=queued))
-        content = tuple(part for p in mine for part in p.entry.message.content)
+        content = tuple(part for p in inputs for part in p.entry.message.content)
         agent.emit(TurnStarted(content=content), turn.turn_id)
 
     def _close_open(self, turn: Turn, outcome: Outcome) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -357,3 +358,86 @@ def test_calls_that_open_and_close_a_session_take_effect_in_their_order() -> Non
             calls = [talk.start(f"agent.session.{m}", {"session_id": session}) for m in order.split()]
             assert all("result" in talk.reply(call_id) for call_id in calls)
             assert state(talk, session) == left
+
+
+def test_a_deleted_session_tells_nothing_to_one_that_gets_its_id() -> None:
+    with talking() as (talk, _, folder):
+        session = talk.create(folder, session_id="again")
+        ended(talk, send(talk, session, "what was deleted"))
+        epoch = talk.notified("agent.chat.event")[0]["event_id"].split("-")[0]
+        before = numbers(talk, session)
+        talk.call("agent.session.delete", {"session_id": session})
+        talk.create(folder, session_id=session)
+        answer = talk.call("agent.session.attach", {"session_id": session, "after_event": f"{epoch}-0"})
+        assert (answer["events_replayed"], answer["resync_required"]) == (0, True)
+        ended(talk, send(talk, session))
+        seen = numbers(talk, session)
+        assert seen == [*before, *range(before[-1] + 1, seen[-1] + 1)]
+
+
+def test_inputs_whose_images_take_long_fill_no_more_than_the_queue() -> None:
+    data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + os.urandom(200_000)).decode()
+    image = [{"type": "image", "media_type": "image/png", "data": data}]
+    gate = Gate()
+    with talking(script=hanging(gate), env={"SIDECAR_SERVER_MAX_QUEUED_INPUTS": "2"}) as (talk, _, folder):
+        session = talk.create(folder)
+        send(talk, session, "hang")
+        talk.wait(lambda _: talk.events(session, "text_delta"), "text")
+        for method in ("send", "steer"):
+            params = {"session_id": session, "content": image}
+            calls = [talk.start(f"agent.chat.{method}", params) for _ in range(12)]
+            assert [reason(talk.reply(call_id)) for call_id in calls] == ["", "", *["overloaded"] * 10]
+
+
+def test_a_message_that_could_not_be_stored_runs_when_it_is_sent_again() -> None:
+    with talking(env={"SIDECAR_FAILPOINTS": "log.sync=EIO@1"}) as (talk, llm, folder):
+        session = talk.create(folder)
+        first = send(talk, session, "the message", client_message_id="m-1")
+        assert reason(talk.reply(first)) == "store_write_failed"
+        assert state(talk, session) == "idle"
+        again = ended(talk, send(talk, session, "the message", client_message_id="m-1"))
+        assert (again["stop_reason"], again["text"]) == ("end_turn", "done")
+        assert ended(talk, send(talk, session, "the message", client_message_id="m-1")) == again
+        assert len(llm.requests) == 1
+        assert str(llm.requests[0].json).count("the message") == 1
+
+
+def test_a_cancel_ends_a_turn_of_left_over_steering_that_has_not_begun() -> None:
+    """A server that does not answer keeps turns from beginning. The steering is not taken up again after its turn was
+    cancelled, and the log knows that turn from its begin to its end."""
+    silent = {"command": sys.executable, "args": ["-c", "import time; time.sleep(60)"]}
+    with talking() as (talk, llm, folder):
+        session = talk.create(folder, config={"mcp": {"servers": {"silent": silent}}})
+        first = send(talk, session)
+        talk.wait(lambda _: state(talk, session) == "running", "the turn")
+        assert talk.call("agent.chat.steer", {"session_id": session, "content": "steered"}) == {"accepted": True}
+        for count in (1, 2):
+            assert talk.call("agent.chat.cancel", {"session_id": session}) == {"cancelled": True}
+            talk.wait(lambda _, n=count: len(talk.events(session, "turn_ended")) == n, f"end {count}")
+        assert ended(talk, first)["stop_reason"] == "cancelled"
+        assert state(talk, session) == "idle"
+        assert [e["content"][0]["text"] for e in talk.events(session, "turn_started")] == ["hello", "steered"]
+        assert talk.call("record.verify", {"session_id": session})["ok"]
+        assert llm.count == 0
+
+
+def test_reading_a_session_that_is_being_deleted_gives_all_of_it_or_finds_none() -> None:
+    with talking() as (talk, _, folder):
+        seed = [{"role": ("user", "assistant")[n % 2], "content": f"m {n}"} for n in range(400)]
+        for n in range(12):
+            session = talk.create(folder, session_id=f"read-{n}")
+            ended(talk, send(talk, session, history=seed))
+            if n % 2:
+                talk.call("agent.session.close", {"session_id": session})
+            reads = []
+            for k in range(6):
+                reads.append(talk.start("agent.session.messages", {"session_id": session, "view": "full"}))
+                reads.append(talk.start("record.query", {"session_id": session, "grep": "nothing such"}))
+                reads.append(talk.start("record.verify", {"session_id": session}))
+                reads.append(talk.start("agent.context.get", {"session_id": session}))
+                if k == n % 6:
+                    delete = talk.start("agent.session.delete", {"session_id": session})
+            assert talk.reply(delete)["result"] == {}
+            for call_id in reads:
+                frame = talk.reply(call_id)
+                assert "result" in frame or reason(frame) == "session_not_found", frame
