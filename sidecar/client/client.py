@@ -27,9 +27,9 @@ class SidecarClient:
 
     They take the host's `approve` and `answer` functions, or all that it answers as `answers`.
 
-    Attributes named after resources hold the methods: `sessions`, `chat`, `context`, `tools`, `memory`, `skills`,
-    `records`, `config`, `system`. `call` sends any method. After a reconnect the client attaches again to the sessions
-    that it was attached to, brings their tools, and asks for the events since the last one that it saw.
+    Attributes named after resources hold the methods: `sessions`, `chat`, `context`, `tools`, `models`, `memory`,
+    `skills`, `records`, `config`, `system`. `call` sends any method. After a reconnect the client attaches again to the
+    sessions that it was attached to, brings their tools, and asks for the events since the last one that it saw.
     """
 
     def __init__(self, dial: links.Dial, identity: Identity, answers: Answers) -> None:
@@ -41,7 +41,8 @@ class SidecarClient:
         self.sessions = resources.Sessions(self)
         self.chat = resources.Chat(self)
         self.context = resources.Context(self)
-        self.tools = resources.ToolsAndModels(self)
+        self.tools = resources.SessionTools(self)
+        self.models = resources.Models(self)
         self.memory = resources.Memory(self)
         self.skills = resources.Skills(self)
         self.records = resources.Records(self)

@@ -260,12 +260,14 @@ class Context(_Resource):
         return await self._call("agent.context.get", params, info.ContextInfo)
 
 
-class ToolsAndModels(_Resource):
-    async def tools(self, session_id: str) -> tuple[ToolSpec, ...]:
+class SessionTools(_Resource):
+    async def list(self, session_id: str) -> tuple[ToolSpec, ...]:
         params = common.SessionParams(session_id=session_id)
         return (await self._call("tool.list", params, resources.ToolListResult)).tools
 
-    async def models(self) -> tuple[resources.ModelEntry, ...]:
+
+class Models(_Resource):
+    async def list(self) -> tuple[resources.ModelEntry, ...]:
         return (await self._call("model.list", None, resources.ModelListResult)).models
 
 

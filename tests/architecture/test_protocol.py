@@ -29,6 +29,8 @@ RESOURCES = {
     "agent.session": "sessions",
     "agent.chat": "chat",
     "agent.context": "context",
+    "tool": "tools",
+    "model": "models",
     "memory": "memory",
     "skill": "skills",
     "record": "records",
@@ -41,11 +43,7 @@ RESOURCES = {
 def by_client(name: str) -> list[str]:
     """How a test that uses the typed client calls this method."""
     prefix, _, verb = name.rpartition(".")
-    special = {
-        "agent.chat.send": ["chat.send", "chat.run"],
-        "tool.list": ["tools.tools"],
-        "model.list": ["tools.models"],
-    }
+    special = {"agent.chat.send": ["chat.send", "chat.run"]}
     return special.get(name, [f"{RESOURCES[prefix]}.{verb}"] if prefix in RESOURCES else [])
 
 

@@ -173,7 +173,7 @@ async def test_a_long_result_is_spilled_and_can_be_read_back() -> None:
             line = int(shown.split("record_read(line=")[1].split(",")[0])
             record = sidecar.records(sid)[line - 1]
             assert record["message"]["tool_call_id"] == "l1"
-            assert {"record_read", "record_search"} <= {t.name for t in await client.tools.tools(sid)}
+            assert {"record_read", "record_search"} <= {t.name for t in await client.tools.list(sid)}
             blobs = list((sidecar.home / "sessions" / sid / "blobs").iterdir())
             assert any(b.read_bytes() == whole.encode() for b in blobs)
 

@@ -239,7 +239,7 @@ async def test_manual_compaction_needs_an_idle_session_and_says_what_it_did() ->
             assert info.last_landing.compaction_id == done.compaction_id
             record = sidecar.records(sid)[info.last_landing.line - 1]
             assert record["type"] == "context.apply_compaction"
-            tools = {t.name for t in await sidecar.client.tools.tools(sid)}
+            tools = {t.name for t in await sidecar.client.tools.list(sid)}
             assert {"record_search", "record_read"} <= tools
             replies["hold"] = True
             await chat.send(sid, "long one")

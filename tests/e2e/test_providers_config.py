@@ -292,7 +292,7 @@ async def test_the_list_of_models() -> None:
     config = '[models."openai/mine"]\nwindow = 5000\nmax_output = 700\n'
     with FakeLLM(models=rows) as llm:
         async with running_sidecar(llm=llm, config=config) as sidecar:
-            listed = await sidecar.client.tools.models()
+            listed = await sidecar.client.models.list()
             by_name = {m.name: m for m in listed}
             assert {"openai/fake-model", "openai/long", "openai/vllm", "openai/mine", "scripted/echo"} <= set(by_name)
             assert (by_name["openai/long"].window, by_name["openai/long"].source) == (200_000, "provider")
@@ -306,7 +306,7 @@ async def test_the_list_of_models() -> None:
 
 async def test_the_list_without_any_provider() -> None:
     async with running_sidecar() as sidecar:
-        listed = await sidecar.client.tools.models()
+        listed = await sidecar.client.models.list()
         assert [m.name for m in listed] == ["scripted/echo"]
 
 

@@ -84,7 +84,7 @@ async def test_configure_changes_all_or_nothing() -> None:
             # A second configuration is merged into the first.
             await client.sessions.configure(sid, config={"tools": {"builtin": "read"}})
             assert (await client.sessions.get(sid)).window == 9_000
-            assert "read_file" in {t.name for t in await client.tools.tools(sid)}
+            assert "read_file" in {t.name for t in await client.tools.list(sid)}
 
 
 async def test_close_refuses_input_until_resume_and_delete_removes_everything() -> None:
@@ -138,7 +138,7 @@ async def test_a_fork_has_the_same_bytes_and_a_future_of_its_own() -> None:
             fork = await client.sessions.fork(sid)
             assert fork.session_id != sid
             assert (fork.turns, fork.title) == (3, "source")
-            assert [t.name for t in await client.tools.tools(fork.session_id)] == ["echo"]
+            assert [t.name for t in await client.tools.list(fork.session_id)] == ["echo"]
             source_lines = sidecar.wire(sid).read_bytes().split(b"\n")
             fork_lines = sidecar.wire(fork.session_id).read_bytes().split(b"\n")
             assert fork_lines[1 : len(source_lines) - 1] == source_lines[1:-1]
@@ -293,10 +293,10 @@ async def test_models_and_tools_are_listed() -> None:
     with FakeLLM(models=[{"id": "big", "object": "model", "context_length": 77_000}]) as llm:
         async with running_sidecar(llm=llm) as sidecar:
             client = sidecar.client
-            rows = {m.name: m for m in await client.tools.models()}
+            rows = {m.name: m for m in await client.models.list()}
             assert (rows["openai/big"].window, rows["openai/big"].source) == (77_000, "provider")
             sid = (await client.sessions.create(cwd=str(sidecar.work), tools=[echo])).session_id
-            assert [t.name for t in await client.tools.tools(sid)] == ["echo"]
+            assert [t.name for t in await client.tools.list(sid)] == ["echo"]
 
 
 async def test_a_second_process_is_refused_and_named(tmp_path: Path) -> None:
