@@ -28,15 +28,19 @@ def activated(skills: Sequence[PinnedSkill], new: PinnedSkill) -> list[PinnedSki
 
 
 def shown(skills: Sequence[PinnedSkill], texts: Iterable[str]) -> list[PinnedSkill]:
-    """The activations that one of a context's texts shows."""
+    """The activations that one of a context's texts shows. Those of one skill may have the same ends, so a text that
+    holds one of them whole shows no other by its ends."""
     if not skills:
         return []
-    held = list(texts)
-    return [s for s in skills if any(_shows(text, s.body) for text in held)]
+    found: set[int] = set()
+    for text in texts:
+        whole = [i for i, s in enumerate(skills) if s.body in text]
+        found.update(whole or [i for i, s in enumerate(skills) if _has_ends(text, s.body)])
+    return [s for i, s in enumerate(skills) if i in found]
 
 
-def _shows(text: str, body: str) -> bool:
-    return body in text or (text.startswith(body[:ENDS]) and text.endswith(body[-ENDS:]))
+def _has_ends(text: str, body: str) -> bool:
+    return text.startswith(body[:ENDS]) and text.endswith(body[-ENDS:])
 
 
 def in_use(skills: Sequence[PinnedSkill], texts: Iterable[str]) -> list[PinnedSkill]:

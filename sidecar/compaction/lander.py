@@ -45,7 +45,7 @@ class Lander:
         port, state, measure = self._port, self._port.state, self._gauge.sizes()
         added = state.entries[len(running.original) :]
         around = self._gauge.prefix_tokens() + sizes.total((e.message for e in added), measure)
-        stays = [e.message.text for e in (*added, *(p.entry for p in state.pending))]
+        stays = pins.shown(state.skills, (e.message.text for e in (*added, *(p.entry for p in state.pending))))
         span = Span(
             compaction_id=running.compaction_id,
             entries=running.original,
@@ -55,7 +55,7 @@ class Lander:
             windows=[*((past.first_line, past.last_line) for past in state.landings), running.lines],
             record_access=port.settings.tools.record_access,
             todos=state.todos,
-            skills=[s for s in state.skills_in_use() if not pins.shown([s], stays)],
+            skills=[s for s in state.skills_in_use() if s not in stays],
             elided=state.elided_tokens,
         )
         shaped = build_shape(policy, span, summary.text, measure)

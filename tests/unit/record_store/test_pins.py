@@ -56,6 +56,14 @@ def test_the_activation_before_an_undone_one_is_in_use_again() -> None:
     assert state.skills_in_use() == [A1]
 
 
+def test_activations_that_differ_in_the_middle_are_told_apart() -> None:
+    rest = "Look at it well. " * 9
+    one = PinnedSkill("c", f'<skill name="c" file="c.md">\n{rest}Ship to one. {rest}\n</skill>')
+    two = PinnedSkill("c", one.body.replace("one", "two"))
+    state = folded(*turn(1, one), *turn(2, two), r.Undo(1, turns=1, keep=2))
+    assert state.skills_in_use() == state.skills == [one]
+
+
 def test_another_past_told_by_the_host_has_its_own_skills() -> None:
     told = (message("h1", "from the host"),)
     state = folded(*turn(1, B), *turn(2, A1), r.HostRevision(1, from_message=2, keep=2, messages=told))
