@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Literal, TypeVar
 
 from protocol.info import ContextInfo
 from protocol.messages import Message, ToolSpec
@@ -12,12 +13,15 @@ from protocol.session import MessagesResult
 from record_store.backend import MAIN_AGENT, LogReader
 from record_store.errors import StoreError
 from record_store.fold import State
-from record_store.query import Query, search
+from record_store.query import Page, Query, search
 from record_store.transcript import read_transcript
+from record_store.verify import AgentReport as LogReport
 from record_store.verify import verify
 from sidecar.errors import Fault
 from sidecar.sessions.manager import SessionManager
 from sidecar.store_errors import store_fault
+
+T = TypeVar("T")
 
 
 class Reading:
@@ -50,9 +54,10 @@ class Reading:
         """A page of the conversation; `cursor` is where the page before it ended."""
         start = _offset(cursor)
         if view == "context":
-            all_of_it: Sequence[Message] = (await self.state(session_id, agent_id)).messages()
+            state = await self._steady(session_id, partial(self.state, session_id, agent_id))
+            all_of_it: Sequence[Message] = state.messages()
         else:
-            all_of_it = await self.transcript(session_id, agent_id)
+            all_of_it = await self._steady(session_id, partial(self.transcript, session_id, agent_id))
         page = tuple(all_of_it[start : start + limit])
         more = start + len(page) < len(all_of_it)
         return MessagesResult(messages=page, next_cursor=str(start + len(page)) if more and page else None)
@@ -77,20 +82,28 @@ class Reading:
             limit=p.limit,
             cursor=p.cursor,
         )
-        try:
-            page = await search(await self.log(p.session_id, p.agent_id), wanted)
-        except StoreError as error:
-            raise store_fault(error) from error
+
+        async def found() -> Page:
+            try:
+                return await search(await self.log(p.session_id, p.agent_id), wanted)
+            except StoreError as error:
+                raise store_fault(error) from error
+
+        page = await self._steady(p.session_id, found)
         return QueryResult(
             records=tuple(RecordRow(hit.line, hit.record) for hit in page.records), next_cursor=page.next_cursor
         )
 
     async def verify(self, session_id: str) -> VerifyResult:
         """What is wrong with a session's logs."""
-        try:
-            found = await verify(await self._manager.stored(session_id))
-        except StoreError as error:
-            raise store_fault(error) from error
+
+        async def reports() -> Sequence[LogReport]:
+            try:
+                return await verify(await self._manager.stored(session_id))
+            except StoreError as error:
+                raise store_fault(error) from error
+
+        found = await self._steady(session_id, reports)
         agents = tuple(
             AgentReport(r.agent_id, r.lines, tuple(Problem(p.line, p.kind, p.detail) for p in r.problems))
             for r in found
@@ -112,7 +125,19 @@ class Reading:
         session = self._manager.roster.loaded(session_id)
         if session is not None and agent_id in session.agents():
             return session.context(agent_id)
-        return await self._manager.context_of(await self.state(session_id, agent_id))
+        state = await self._steady(session_id, partial(self.state, session_id, agent_id))
+        return await self._manager.context_of(state)
+
+    async def _steady(self, session_id: str, read: Callable[[], Awaitable[T]]) -> T:
+        """What `read` gives. A session that is being closed or deleted takes its files away from who reads them: then
+        once more, when that is over."""
+        try:
+            return await read()
+        except Fault as fault:
+            if fault.reason != "store_damaged":
+                raise
+        async with self._manager.roster.hold(session_id):
+            return await read()
 
 
 def _offset(cursor: str | None) -> int:
