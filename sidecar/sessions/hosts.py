@@ -28,7 +28,8 @@ class Answer:
 
 @dataclass(slots=True)
 class _Open:
-    """A request that waits for its answer. `asked` are the clients that have it."""
+    """A request that waits for its answer. `asked` are the clients that have it; `declined` are
+    those that answered with an error while others still had it."""
 
     request_id: str
     method: str
@@ -36,6 +37,7 @@ class _Open:
     may_answer: Callable[[Client], bool]
     send: Callable[[Client], None] | None = None
     asked: dict[str, Client] = field(default_factory=dict)
+    declined: set[str] = field(default_factory=set)
     answer: Answer | None = None
     answered_by: str | None = None
     changed: anyio.Event = field(default_factory=anyio.Event)
@@ -63,8 +65,15 @@ class Hosts:
         """A client was attached: it gets the requests that are still open and that it can answer."""
         self.ever_approves |= client.can_approve
         self.ever_answers |= client.can_answer
-        self._here[client.id] = client
+        self._arrived(client)
+        for request in self._open.values():
+            request.declined.discard(client.id)
         self._send_open()
+
+    def _arrived(self, client: Client) -> None:
+        # One that hung up during its own call was told of by `gone` already.
+        if not client.closed:
+            self._here[client.id] = client
 
     def _send_open(self) -> None:
         """Sends what is open to those that can answer it now and do not have it yet."""
@@ -72,7 +81,7 @@ class Hosts:
             for client in self._candidates(request.method, request.may_answer):
                 if request.method == "tool.call" and request.asked:
                     break  # one is running it; it must not be run twice
-                if request.send is not None and client.id not in request.asked:
+                if request.send is not None and client.id not in (request.asked.keys() | request.declined):
                     request.send(client)
 
     def gone(self, client_id: str) -> None:
@@ -88,7 +97,7 @@ class Hosts:
         """The session's host tools after `client` brought `tools`: those of other clients that are here (one that
         resumes is so before it is attached) stay, except where the names are the same; all others of `known` go."""
         mine = {t.name: t for t in tools}
-        self._here[client.id] = client
+        self._arrived(client)
         kept = [t for t in known if t.name not in mine and self._is_of_another(t.name, client)]
         self._owners = {t.name: self._owners[t.name] for t in kept} | dict.fromkeys(mine, client.id)
         self._send_open()  # calls that wait for a host which went can be answered by this one now
@@ -186,6 +195,7 @@ class Hosts:
             if request.method != "tool.call" and len(request.asked) > 1:
                 # One that cannot answer after all does not speak for the others.
                 request.asked.pop(client.id, None)
+                request.declined.add(client.id)
                 request.wake()
                 return
         if request.answer is None:

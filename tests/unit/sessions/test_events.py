@@ -127,8 +127,20 @@ async def test_no_number_is_given_twice_whatever_is_forgotten_of_the_past() -> N
     assert not first.clients
     past.keep(first)
     for n in range(PAST_HUBS):
-        past.keep(EventHub(f"other-{n}"))
+        other = past.take(f"other-{n}")
+        note(other)
+        past.keep(other)
     again = past.take("first")
     note(again)
     assert (await again.attach(Recorder(), f"{EPOCH}-6"))[1]
     assert again.number == 8
+
+
+async def test_names_of_sessions_that_never_were_push_no_others_out_of_the_past() -> None:
+    past = PastHubs()
+    hub = past.take("real")
+    note(hub, 3)
+    past.keep(hub)
+    for n in range(PAST_HUBS + 10):
+        past.keep(past.take(f"never-{n}"))
+    assert await past.take("real").attach(Recorder(), f"{EPOCH}-0") == (3, False)
