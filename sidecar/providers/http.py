@@ -181,6 +181,7 @@ class _Answer:
         self._is_json = "json" in response.headers.get("content-type", "").lower()
         self._ended = False
         self._spoilt = False
+        self._waited = 0.0  # since the answer was whole
 
     async def events(self) -> AsyncGenerator[StreamEvent]:
         sse, decoder = SseDecoder(), self._decoder
@@ -197,7 +198,7 @@ class _Answer:
                 yield event
             if decoder.taken != taken:
                 moved = time.monotonic()
-            elif time.monotonic() - moved > STALL_FACTOR * self._endpoint.idle_timeout_s:
+            elif not decoder.settled and time.monotonic() - moved > STALL_FACTOR * self._endpoint.idle_timeout_s:
                 raise self._endpoint.judge.unreadable("the connection is alive, but the answer stalled")
         if not self._complete():
             for event in self._last(sse):
@@ -242,14 +243,24 @@ class _Answer:
         try:
             if not self._decoder.settled:
                 return await anext(self._chunks)
-            with anyio.move_on_after(SETTLE_S if self._decoder.spent() is None else BETTER_S):
-                return await anext(self._chunks)
+            return await self._rest()
         except StopAsyncIteration:
             self._ended = True
         except TRANSPORT_ERRORS as error:
             self._ended = True
             if not self._decoder.settled:
                 raise from_transport(self._endpoint.name, error) from None
+        return None
+
+    async def _rest(self) -> bytes | None:
+        """The next bytes behind a whole answer; heartbeats do not prolong what they are waited for in all."""
+        patience = SETTLE_S if self._decoder.spent() is None else BETTER_S
+        before = time.monotonic()
+        try:
+            with anyio.move_on_after(max(0.0, patience - self._waited)):
+                return await anext(self._chunks)
+        finally:
+            self._waited += time.monotonic() - before
         return None
 
     def _last(self, sse: SseDecoder) -> list[StreamEvent]:

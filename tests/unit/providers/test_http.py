@@ -310,6 +310,27 @@ async def test_heartbeats_alone_are_given_up_too() -> None:
         await seen.gone.wait()
 
 
+@pytest.mark.parametrize("figures", [True, False])
+async def test_heartbeats_behind_a_whole_answer_do_not_hold_it_up(
+    figures: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.providers.http.SETTLE_S", 0.3)
+    monkeypatch.setattr("sidecar.providers.http.BETTER_S", 0.3)
+    usage = b',"usage":{"prompt_tokens":5,"completion_tokens":1}' if figures else b""
+    stop = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]%b}\n\n' % usage
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + EVENT + stop)
+        while True:
+            writer.write(b": still here\n\n")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    async with asking(answer, idle_timeout_s=0.05) as (once, seen):
+        assert (await once())["text"] == "hi"
+        await seen.gone.wait()
+
+
 @pytest.mark.parametrize("when", ["before the first byte", "in the stream"])
 async def test_leaving_closes_the_connection_at_once(when: str) -> None:
     gate = Gate()
