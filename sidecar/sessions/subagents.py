@@ -157,9 +157,9 @@ class SubAgents:
         turns = Turns(
             child.agent, self._desk.tasks, SessionNotes(self._desk.services, for_user=False), lambda: None, _nothing
         )
-        # The task is this agent's user input: a compaction keeps it word for word.
-        handle = await turns.accept((TextPart(prompt),))
         try:
+            # The task is this agent's user input: a compaction keeps it word for word.
+            handle = await turns.accept((TextPart(prompt),))
             return await handle.wait()
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
