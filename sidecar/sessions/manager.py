@@ -127,25 +127,26 @@ class SessionManager:
         layer = services.layers.check(config or {})
         settings = services.layers.settings(layer)
         policy_of(settings.approval, cwd)
-        await services.registry.ready()
-        if model is not None:
-            services.registry.resolve(model, settings)
         name = session_id or ids.new("ses")
-        secrets = Secrets()
-        now = services.clock.now_ms()
-        standing = await self._prefixes.standing(Path(cwd), settings)
-        host_tools = tuple(sorted(tools or (), key=lambda t: t.name))
-        configuration = ConfigUpdate(
-            time=now,
-            title=title or None,
-            cwd=cwd,
-            model=model,
-            system_prompt=system_prompt or None,
-            standing=standing.text or None,
-            config=secrets.seal(layer),
-        )
-        info = _first_info(name, configuration, settings.tools.builtin)
+        # From the first moment on: what its host sends right behind waits for it.
         async with self.roster.hold(name) as slot:
+            await services.registry.ready()
+            if model is not None:
+                services.registry.resolve(model, settings)
+            secrets = Secrets()
+            now = services.clock.now_ms()
+            standing = await self._prefixes.standing(Path(cwd), settings)
+            host_tools = tuple(sorted(tools or (), key=lambda t: t.name))
+            configuration = ConfigUpdate(
+                time=now,
+                title=title or None,
+                cwd=cwd,
+                model=model,
+                system_prompt=system_prompt or None,
+                standing=standing.text or None,
+                config=secrets.seal(layer),
+            )
+            info = _first_info(name, configuration, settings.tools.builtin)
             try:
                 opened = await services.store.create(
                     name, info, _metadata(name, now), configuration, ToolsSnapshot(time=now, tools=host_tools)

@@ -441,3 +441,15 @@ def test_reading_a_session_that_is_being_deleted_gives_all_of_it_or_finds_none()
             for call_id in reads:
                 frame = talk.reply(call_id)
                 assert "result" in frame or reason(frame) == "session_not_found", frame
+
+
+def test_what_is_sent_right_behind_a_create_waits_for_it() -> None:
+    with talking() as (talk, _, folder):
+        created = talk.start("agent.session.create", {"session_id": "named", "cwd": str(folder)})
+        sent = talk.start("agent.chat.send", {"session_id": "named", "content": "hello", "wait": True})
+        assert talk.reply(created)["result"]["session"]["session_id"] == "named"
+        assert ended(talk, sent)["stop_reason"] == "end_turn"
+        again = talk.start("agent.session.create", {"session_id": "named", "cwd": str(folder)})
+        other = talk.start("agent.chat.send", {"session_id": "named", "content": "again", "wait": True})
+        assert reason(talk.reply(again)) == "session_exists"
+        assert ended(talk, other)["stop_reason"] == "end_turn"
