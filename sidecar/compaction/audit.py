@@ -384,13 +384,18 @@ def _shape_of(record: r.ApplyCompaction, before: list[Message]) -> _Found:
         yield "shape", f"{summaries} summaries stand in the span's place"
     if record.shape == "handoff":
         kept = [span[x.message_id] for x in record.replacement if isinstance(x, r.Kept) and x.message_id in span]
-        foreign = [m for m in kept if m.role != "system" and not regions.is_real_user_input(m)]
+        foreign = [m for m in kept if not _may_stay(m)]
         if foreign:
             yield "shape", f"{foreign[0].id} is kept and is not the user's own"
     after = [*stays, *before[record.message_count :]]
     orphans = _orphans(after) - _orphans(before)
     if orphans:
         yield "pairing", f"the result {min(orphans)} lost its call"
+
+
+def _may_stay(message: Message) -> bool:
+    """Whether a handoff keeps this one: the user's own words, and what is pinned."""
+    return message.role == "system" or regions.is_real_user_input(message) or regions.is_instructions_note(message)
 
 
 def _orphans(messages: list[Message]) -> set[str]:

@@ -96,6 +96,16 @@ def test_a_sound_log_has_no_findings() -> None:
     assert findings(sound()) == []
 
 
+def test_a_handoff_keeps_the_users_words_and_edits_of_the_instructions() -> None:
+    for variant, expected in (("instructions_changed", []), ("date", ["shape"])):
+        log = sound()
+        log.insert(at(log, r.TurnBegin), said("n1", origin=Origin("injection", variant=variant)))
+        log[at(log, r.CompactionStart)] = start("A", 4)
+        kept = (r.Kept("u1"), r.New(summary_of("A")), r.Kept("n1"))
+        log[at(log, r.ApplyCompaction)] = landed("A", 4, replacement=kept)
+        assert [kind for _, kind in findings(log) if kind == "shape"] == expected
+
+
 def test_a_compaction_that_is_still_open_is_no_finding() -> None:
     log = sound()
     assert findings(log[: at(log, r.CompactionSummary)]) == []
@@ -313,7 +323,9 @@ def test_an_older_log_is_held_against_the_sessions_configuration() -> None:
     log[1] = r.ConfigUpdate(1, model="m/m", config={"model": {"window": 12_000}})
     assert findings(log) == [(i + 1, "trigger")]
     log[1] = r.ConfigUpdate(1, model="m/m", config={"models": {"m/m": {"window": 12_000}}, "nonsense": 1})
-    assert findings(log) == [], "a configuration that cannot be read decides nothing"
+    assert findings(log) == [(i + 1, "trigger")], "what another version wrote leaves the rest as it is"
+    log[1] = r.ConfigUpdate(1, model="m/m", config={"models": {"m/m": {"window": "wide"}}, "nonsense": 1})
+    assert findings(log) == [], "what cannot be read decides nothing"
 
 
 def test_images_and_full_windows_excuse_a_summary_request() -> None:
