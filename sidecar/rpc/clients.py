@@ -14,7 +14,9 @@ class Clients:
     def of(self, peer: Peer) -> PeerClient:
         client = self._clients.get(peer.id)
         if client is None:
-            client = self._clients[peer.id] = PeerClient(peer, self._encoder)
+            client = PeerClient(peer, self._encoder)
+            if not peer.closed:  # else it is gone already, and a call that it had made goes on
+                self._clients[peer.id] = client
         return client
 
     def gone(self, peer: Peer) -> None:
