@@ -164,10 +164,17 @@ class Turns:
     # -- control
 
     def cancel(self, turn_id: str | None) -> bool:
-        """Cancels the running turn, if it is that one. False when another runs or none."""
-        if self.running is None or turn_id not in (None, self.running.turn_id):
+        """Cancels the running turn, or the one that is about to run, if it is that one. False when it is another or
+        there is none; who has the context for itself is not disturbed."""
+        if self.running is not None:
+            if turn_id not in (None, self.running.turn_id):
+                return False
+            self.running.cancel()
+            return True
+        coming = self._handles.get(self._next() or "") if self._held is None else None
+        if coming is None or turn_id not in (None, coming.turn_id):
             return False
-        self.running.cancel()
+        coming.cancelled = True
         return True
 
     def abandon(self, handle: TurnHandle) -> None:
@@ -244,16 +251,17 @@ class Turns:
         turn = Turn(turn_id)
         handle = self._handles.setdefault(turn_id, TurnHandle(turn_id))
         self.running = turn
+        if handle.cancelled or self._stopping:
+            turn.cancel()
         begun = False
         outcome = Outcome("cancelled")
         try:
             with turn.scope:
                 await self._begin(turn)
                 begun = True
-                if not handle.cancelled and not self._stopping:
-                    if self._opening is not None:
-                        await self._opening(turn)
-                    outcome = await run_turn(self._agent, turn)
+                if self._opening is not None:
+                    await self._opening(turn)
+                outcome = await run_turn(self._agent, turn)
         except ProviderError as error:
             outcome = of_provider_error(error)
         except Fault as fault:

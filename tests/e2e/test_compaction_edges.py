@@ -275,7 +275,7 @@ async def test_the_recovery_section_names_lines_that_can_be_read() -> None:
 
 async def test_a_cold_session_is_snipped_once_and_a_warm_one_never() -> None:
     settings = config(
-        40_000, preset="span", snip_ratio=0.2, keep_last_messages=2, keep_last_tool_results=0, cache_ttl_s=1
+        40_000, preset="span", snip_ratio=0.2, keep_last_messages=2, keep_last_tool_results=0, cache_ttl_s=3
     )
     with FakeLLM(one_call_a_turn()) as llm:
         async with running_sidecar(llm=llm) as sidecar:
@@ -285,7 +285,7 @@ async def test_a_cold_session_is_snipped_once_and_a_warm_one_never() -> None:
             for n in range(3):
                 await sidecar.client.chat.run(sid, f"question {n}")
             assert not of_type(sidecar.records(sid), "context.rewrite")
-            await anyio.sleep(1.2)
+            await anyio.sleep(3.2)
             await sidecar.client.chat.run(sid, "after a pause")
             records = sidecar.records(sid)
             assert [r["action"] for r in of_type(records, "context.rewrite")] == ["snip"]
@@ -339,14 +339,14 @@ async def test_a_result_that_is_the_whole_pressure_is_shortened_unpaid() -> None
 
 async def test_images_of_one_message_are_offloaded_one_by_one() -> None:
     image = base64.b64encode(b"\x89PNG" + bytes(600)).decode()
-    settings = config(20_000, preset="span", snip_ratio=0.2, keep_last_messages=2, keep_last_images=1, cache_ttl_s=1)
+    settings = config(20_000, preset="span", snip_ratio=0.2, keep_last_messages=2, keep_last_images=1, cache_ttl_s=3)
     with FakeLLM(lambda request, n: Reply("word " * 3_000)) as llm:
         async with running_sidecar(llm=llm) as sidecar:
             session = await sidecar.client.sessions.create(cwd=str(sidecar.work), config=settings)
             sid = session.session_id
             await sidecar.client.chat.run(sid, [TextPart("look"), *[ImagePart("image/png", data=image)] * 3])
             await sidecar.client.chat.run(sid, "and then?")
-            await anyio.sleep(1.2)
+            await anyio.sleep(3.2)
             await sidecar.client.chat.run(sid, "after a pause")
             assert [r["action"] for r in of_type(sidecar.records(sid), "context.rewrite")] == ["image_offload"]
             (looked,) = [m for m in await context(sidecar, sid) if "look" in m.text]

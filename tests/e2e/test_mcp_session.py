@@ -125,7 +125,8 @@ def test_a_silent_server_neither_holds_pings_nor_a_cancel() -> None:
         listing = talk.start("tool.list", {"session_id": session})
         assert talk.call("system.ping", {}, 2)["ok"]
         ended = talk.ask(session)
-        time.sleep(0.2)
+        while talk.call("agent.session.get", {"session_id": session})["session"]["state"] != "running":
+            time.sleep(0.02)
         assert talk.call("agent.chat.cancel", {"session_id": session}) == {"cancelled": True}
         assert talk.reply(ended, 1.5)["result"]["stop_reason"] == "cancelled"
         assert "read_file" in [t["name"] for t in talk.reply(listing, 20)["result"]["tools"]]

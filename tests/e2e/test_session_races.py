@@ -443,6 +443,20 @@ def test_reading_a_session_that_is_being_deleted_gives_all_of_it_or_finds_none()
                 assert "result" in frame or reason(frame) == "session_not_found", frame
 
 
+def test_a_cancel_right_behind_its_input_ends_that_turn() -> None:
+    with talking(script=lambda request, n: Reply("late", delay=30)) as (talk, _, folder):
+        session = talk.create(folder)
+        for n in range(20):
+            sent = send(talk, session)
+            if n % 2:
+                state(talk, session)
+            assert talk.call("agent.chat.cancel", {"session_id": session}) == {"cancelled": True}
+            assert ended(talk, sent, 4)["stop_reason"] == "cancelled"
+        assert talk.call("agent.chat.cancel", {"session_id": session}) == {"cancelled": False}
+        kinds = [f["event"]["type"] for f in talk.notified("agent.chat.event") if f["session_id"] == session]
+        assert [k for k in kinds if k in ("turn_started", "turn_ended")] == ["turn_started", "turn_ended"] * 20
+
+
 def test_what_is_sent_right_behind_a_create_waits_for_it() -> None:
     with talking() as (talk, _, folder):
         created = talk.start("agent.session.create", {"session_id": "named", "cwd": str(folder)})
