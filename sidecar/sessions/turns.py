@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import structlog
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from protocol.events import TurnEnded, TurnStarted
 from protocol.messages import Message, Origin, Part, TurnResult
@@ -257,6 +258,7 @@ class Turns:
         outcome = Outcome("cancelled")
         try:
             with turn.scope:
+                await checkpoint_if_cancelled()  # what comes need not wait for anything
                 await self._begin(turn)
                 begun = True
                 if self._opening is not None:

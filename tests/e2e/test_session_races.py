@@ -457,6 +457,30 @@ def test_a_cancel_right_behind_its_input_ends_that_turn() -> None:
         assert [k for k in kinds if k in ("turn_started", "turn_ended")] == ["turn_started", "turn_ended"] * 20
 
 
+def test_a_waiting_input_that_was_given_up_asks_no_model() -> None:
+    with talking(script=lambda request, n: Reply("late", delay=30)) as (talk, llm, folder):
+        session = talk.create(folder)
+        first = send(talk, session)
+        talk.wait(lambda _: llm.count == 1, "the first request")
+        second = send(talk, session)
+        talk.wait(lambda _: waiting_inputs(talk, session) == 1, "the second input")
+        talk.send({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"id": second}})
+        assert reason(talk.reply(second)) == "request_cancelled"
+        assert talk.call("agent.chat.cancel", {"session_id": session}) == {"cancelled": True}
+        assert ended(talk, first, 4)["stop_reason"] == "cancelled"
+        talk.wait(lambda _: len(talk.events(session, "turn_ended")) == 2, "the end of the second turn")
+        assert [e["stop_reason"] for e in talk.events(session, "turn_ended")] == ["cancelled"] * 2
+        assert len(talk.events(session, "step_started")) == 1
+        kinds = [r["record"]["type"] for r in talk.call("record.query", {"session_id": session})["records"]]
+        assert (kinds.count("llm.request"), kinds.count("turn.begin"), llm.count) == (1, 2, 1)
+
+
+def waiting_inputs(talk: Talk, session: str) -> int:
+    found = talk.call("record.query", {"session_id": session, "types": ["context.append_message"]})["records"]
+    users = [r for r in found if r["record"]["message"]["role"] == "user" and not r["record"]["message"].get("origin")]
+    return len(users) - len(talk.events(session, "turn_started"))
+
+
 def test_what_is_sent_right_behind_a_create_waits_for_it() -> None:
     with talking() as (talk, _, folder):
         created = talk.start("agent.session.create", {"session_id": "named", "cwd": str(folder)})
