@@ -90,6 +90,7 @@ async def live(sidecar: Sidecar, sid: str, rng: random.Random, said: list[str], 
                 await anyio.sleep_forever()
 
 
+@pytest.mark.deadline(max(240, 5 * KILLS))
 async def test_a_storm_of_kills(tmp_path: Path) -> None:
     rng = random.Random(20_260_101)
     said: list[str] = []
