@@ -18,9 +18,7 @@ def anyio_backend() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "deadline(seconds): how long a test may take whose length the caller chooses"
-    )
+    config.addinivalue_line("markers", "deadline(seconds): how long a test may take whose length the caller chooses")
 
 
 @pytest.fixture(autouse=True)
